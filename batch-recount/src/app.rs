@@ -1,4 +1,4 @@
-//! The composition root: which adapter serves which port, and what the process does with them.
+//! Puts the recount together: opens the tables and the log, and starts the job that recounts once or watches.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::run::recount;
 use crate::settle::{Recount, Rules};
 use crate::watch::watch;
 
-/// A recount and the ports it works on.
+/// A recount, and the ports that it works on.
 pub struct App {
     shards: Option<ShardCount>,
     scope: Scope,
@@ -27,7 +27,7 @@ pub struct App {
 }
 
 impl App {
-    /// A recount over `ports`, whatever is behind them, in a deployment that is to have so many `shards`.
+    /// Takes any ports, in a deployment that is to have so many `shards`.
     pub fn with_ports(shards: Option<ShardCount>, scope: Scope, rules: Rules, ports: Ports) -> Self {
         Self { shards, scope, rules, ports }
     }
@@ -41,7 +41,7 @@ impl tally_service::App for App {
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { shards, scope, rules, ports } = self;
-        // A recount creates nothing: a process that writes rows says what the deployment is.
+        // A recount creates nothing: the processes that write rows create the deployment.
         let shards = Deployment { tables: &ports.tables, shards }.join(&host).await?;
         host.wait_for("changes", Backoff::STORE, || ports.changes.begun()).await?;
         let (by, watching) = ((host.patience(), host.chance().clone()), host.clone());
@@ -74,12 +74,12 @@ impl Program for App {
         dynamodb::environment()
     }
 
-    /// A process that watches is a service.
+    /// A process that watches is a service, and waits for as long as it takes.
     fn patience(args: &Args) -> Option<Duration> {
         (!args.watch).then_some(args.patience)
     }
 
-    /// Only who stays has something to show.
+    /// Only a process that stays has something to show.
     fn admin_listen(args: &Args) -> Listen {
         if args.watch { args.common.admin_listen } else { Listen::Off }
     }

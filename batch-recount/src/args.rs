@@ -1,4 +1,4 @@
-//! The arguments, and what they mean together.
+//! The recount's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::settle::Rules;
 /// Compares every count with its rows, exactly and while both change, and repairs what differs
 ///
 /// Without a mode everything is audited: rows and counts are scanned and compared, and each count that differs, or that
-/// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with 1
-/// if drift is left, with 69 if there was no answer. Only --watch opens the admin listener.
+/// the comparison cannot prove, is recounted exactly. Exits with 0 if nothing differed or all of it was repaired, with
+/// 1 if drift is left, with 69 if there was no answer. Only --watch opens the admin listener.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-batch-recount", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9095")))]
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, help_heading = "Mode", conflicts_with_all = ["watch", "resume"])]
     pub candidates_only: bool,
 
-    /// Run until stopped: audits while a loss is open or one was asked for, and row keys that were queued, as they come
+    /// Run until stopped: audit while a loss is open or an audit was asked for, and recount row keys as they are queued
     #[arg(long, env = "TALLY_WATCH", help_heading = "Mode", conflicts_with_all = ["resume", "dry_run"])]
     pub watch: bool,
 
@@ -61,7 +61,8 @@ pub struct Args {
     #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
     pub force: bool,
 
-    /// How long to wait for tables or Kafka that do not answer, before exiting with 69; --watch waits for as long as it takes
+    /// How long to wait for tables or Kafka that do not answer, before exiting with 69; --watch waits for as long as it
+    /// takes
     #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
     pub patience: Duration,
 
@@ -98,20 +99,20 @@ pub struct Config {
     pub rules: Rules,
 }
 
-/// What to recount.
+/// What a run recounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every row key and every total.
     Audit,
-    /// The same, as a part of this run.
+    /// Every row key and every total, in continuation of this run.
     Resume(AuditRun),
-    /// These counters of these posts, by their names; with none all of them.
+    /// These counters of these posts, by their names; all counters if none is named.
     Posts { posts: Vec<PostId>, counters: Vec<String> },
     /// Posts whose counts have changed since.
     Since(Since),
-    /// What is in the queue now.
+    /// The row keys that are queued now.
     Queue,
-    /// What comes into the queue, until stopped.
+    /// The row keys that are queued, as they come, and audits as they become due.
     Watch,
 }
 
@@ -168,7 +169,7 @@ impl FromStr for Since {
 }
 
 impl Since {
-    /// The time meant, seen from `now`.
+    /// Returns the time that is meant if it is `now`.
     pub fn before(self, now: UnixMillis) -> UnixMillis {
         match self {
             Self::Ago(span) => now.minus(span),

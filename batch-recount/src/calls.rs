@@ -1,5 +1,5 @@
-//! Calls that are repeated while their fault is worth it, reads inside a budget, and waits: all of them end when the process is
-//! asked to stop, and what is spent is counted.
+//! How a recount calls the tables and Kafka. [`Calls`] repeats calls while waiting may mend their fault, keeps reads
+//! inside a budget, and counts what is spent. All of it ends when the process is asked to stop.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,18 +21,18 @@ use crate::metrics;
 /// Half read units of one item of up to 4 KB that is read consistently.
 const ITEM: u64 = 2;
 
-/// How this process calls, reads and waits. Clones are the same.
+/// How a recount calls, reads and waits. Clones share the budget and what is spent.
 #[derive(Clone, Debug)]
 pub struct Calls {
     patience: Patience,
     stop: Stop,
     budget: Arc<Budget>,
-    /// Half read units, and write units.
+    /// Half read units spent, and write units.
     spent: Arc<[AtomicU64; 2]>,
 }
 
 impl Calls {
-    /// Reads at most so many units a second, until `stop` is requested.
+    /// Returns calls that read at most so many units a second, until `stop` is requested.
     pub fn new(read_units: Option<u32>, patience: Patience, stop: Stop) -> Self {
         let budget = Arc::new(Budget::new(read_units, patience.clock()));
         let throttled = Arc::clone(&budget);
@@ -43,32 +43,32 @@ impl Calls {
         Self { patience, stop, budget, spent: Arc::default() }
     }
 
-    /// The same with nothing spent yet; the budget is shared.
+    /// Returns calls that have spent nothing yet, with the same budget.
     pub fn anew(&self) -> Self {
         Self { spent: Arc::default(), ..self.clone() }
     }
 
-    /// The clock waited by.
+    /// Returns the clock that waits go by.
     pub fn clock(&self) -> Clock {
         self.patience.clock()
     }
 
-    /// The wall time.
+    /// Returns the wall time.
     pub fn now(&self) -> UnixMillis {
         self.clock().now()
     }
 
-    /// A span from now on, by the clock that only moves forward.
+    /// Returns the time when `span` will be over, by the clock that only moves forward.
     pub fn after(&self, span: Duration) -> Duration {
         self.clock().reading().at + span
     }
 
-    /// Whether a time by that clock has come.
+    /// Returns whether a time by that clock has come.
     pub fn is_past(&self, deadline: Duration) -> bool {
         self.clock().reading().at >= deadline
     }
 
-    /// What `call` answers once it does. Only for calls that are safe to repeat.
+    /// Repeats `call` until it answers, and returns the answer. Only for calls that are safe to repeat.
     ///
     /// # Errors
     /// A fault that waiting does not mend, naming `what`; [`GivenUp`](tally_service::GivenUp);
@@ -98,7 +98,7 @@ impl Calls {
         Ok(self.stop.unless_requested(self.budget.ready()).await?)
     }
 
-    /// What `call` answers, which reads so many items one by one.
+    /// Repeats `call`, which reads so many items one by one, and returns its answer.
     pub async fn read<T, Fut>(&self, what: &str, items: usize, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = Outcome<T>>,
@@ -108,7 +108,7 @@ impl Calls {
         Ok(answer)
     }
 
-    /// What `call` answers, which writes so many units.
+    /// Repeats `call`, which writes so many units, and returns its answer.
     pub async fn write<T, Fut>(&self, what: &str, units: u64, call: impl FnMut() -> Fut) -> anyhow::Result<T>
     where
         Fut: Future<Output = Outcome<T>>,
@@ -119,7 +119,7 @@ impl Calls {
         Ok(answer)
     }
 
-    /// The parts of a long answer, one after the other, inside the budget.
+    /// Returns the pages of a long answer, one after the other, inside the budget.
     pub fn pages<'a, T, Fut>(
         &'a self,
         what: &'a str,
@@ -139,7 +139,7 @@ impl Calls {
         stream::try_unfold(Some(None), page).boxed()
     }
 
-    /// The parts of a scan by so many segments at once, in any order.
+    /// Returns the pages of a scan by so many segments at once, in any order.
     pub fn scan<'a, T, Fut>(
         &'a self,
         what: &'a str,
@@ -155,7 +155,7 @@ impl Calls {
         stream::select_all(pages).boxed()
     }
 
-    /// What was spent so far.
+    /// Returns what was spent so far.
     pub fn cost(&self) -> Cost {
         let [half_reads, write_units] = [0, 1].map(|kind: usize| self.spent[kind].load(Ordering::Relaxed));
         Cost { read_units: half_reads.div_ceil(2), write_units }
@@ -168,7 +168,7 @@ impl Calls {
     }
 }
 
-/// What all of `work` comes to, up to `most` at once and in any order, or the first error.
+/// Runs all of `work`, up to `most` at once. Returns the results in any order, or the first error.
 pub fn at_once<'a, T: Send + 'a, E: Send + 'a>(
     most: usize,
     work: impl IntoIterator<Item = BoxFuture<'a, Result<T, E>>>,
@@ -177,16 +177,16 @@ pub fn at_once<'a, T: Send + 'a, E: Send + 'a>(
     stream::iter(work).buffer_unordered(most).try_collect().boxed()
 }
 
-/// The slowest a throttled budget gets, as a share of its rate.
+/// The smallest share of its rate that a throttled budget uses.
 const LEAST: f64 = 1.0 / 64.0;
-/// How long without a throttled call before the share doubles again.
+/// How long without a throttled call before the share doubles.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// What is assumed to be the rate where none is set and the store throttles.
+/// The rate that is assumed where none is set and the store throttles.
 const ASSUMED: f64 = 12_000.0;
-/// What is saved up for, at most.
+/// For how long unused budget is saved up at most.
 const SAVED: Duration = Duration::from_secs(1);
 
-/// A budget of read units. A page's cost is known only afterwards, so the next read waits until what was read is paid for.
+/// A budget of read units. A page's cost is known only afterwards, so the next read waits until the last is paid for.
 #[derive(Debug)]
 struct Budget {
     clock: Clock,
@@ -198,14 +198,14 @@ struct Budget {
 struct Pace {
     /// When everything that was read is paid for.
     paid: Duration,
-    /// The part of the rate that is used.
+    /// The share of the rate that is used.
     share: f64,
-    /// When that part changed last.
+    /// When the share changed last.
     changed: Duration,
 }
 
 impl Budget {
-    /// `rate` units a second; as many as the store gives where none is set.
+    /// Allows `rate` units a second, or as many as the store gives if there is no rate.
     fn new(rate: Option<u32>, clock: Clock) -> Self {
         let now = clock.reading().at;
         Self { clock, rate: rate.map(f64::from), pace: Mutex::new(Pace { paid: now, share: 1.0, changed: now }) }
@@ -222,7 +222,7 @@ impl Budget {
         }
     }
 
-    /// Takes what a read has cost.
+    /// Takes from the budget what a read has cost.
     fn spend(&self, half_units: u64) {
         let mut pace = self.pace();
         let rate = self.rate.or((pace.share < 1.0).then_some(ASSUMED)).map(|rate| rate * pace.share);
@@ -233,7 +233,7 @@ impl Budget {
         }
     }
 
-    /// Takes note of a call that failed: the store may have been asked for too much.
+    /// Halves the share after a call that was throttled.
     fn failed(&self, fault: &Fault) {
         if matches!(fault, Fault::Throttled(_)) {
             let (mut pace, now) = (self.pace(), self.clock.reading().at);
@@ -241,7 +241,7 @@ impl Budget {
         }
     }
 
-    /// The pace as it is now.
+    /// Returns the pace as it is now; doubles the share first if nothing was throttled for a while.
     fn pace(&self) -> MutexGuard<'_, Pace> {
         let (mut pace, now) = (self.pace.lock().unwrap_or_else(PoisonError::into_inner), self.clock.reading().at);
         if pace.share < 1.0 && now.saturating_sub(pace.changed) >= RECOVERY {

@@ -1,4 +1,4 @@
-//! What this process has found for a run: gathered, and counted as metrics.
+//! What this process has found in a run: [`Findings`] adds it to a summary and counts it as metrics.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ impl Findings {
         self.differs(drift);
     }
 
-    /// Something differs, and is left so.
+    /// Takes note of a difference that stays.
     pub(crate) fn differs(&self, drift: Drift) {
         metrics::DRIFT_FOUND.counter(&[drift.cause.label()]).increment(1);
         self.so_far().differs(drift);
@@ -59,19 +59,19 @@ impl Findings {
         self.so_far().gaps_closed += 1;
     }
 
-    /// What was found so far.
+    /// Returns what was found so far.
     pub(crate) fn so_far(&self) -> MutexGuard<'_, Summary> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The list price of `cost` on demand in the cheapest regions, in dollars.
+/// Returns the list price of `cost` on demand in the cheapest regions, in dollars.
 #[expect(clippy::cast_precision_loss, reason = "a price is shown to the cent; units stay far below 2^52")]
 fn dollars(cost: Cost) -> f64 {
     (cost.read_units as f64 * 0.125 + cost.write_units as f64 * 0.625) / 1e6
 }
 
-/// A summary as a table for people.
+/// Shows a summary as a table for people.
 pub(crate) struct Table<'a>(pub(crate) &'a Summary);
 
 impl fmt::Display for Table<'_> {

@@ -1,4 +1,4 @@
-//! What a recount measures: each name is here once, for the catalogue and for the calls.
+//! The recount's metrics: each name is here once, for the catalogue and for the code that counts.
 
 use tally_core::fault::Fault;
 use tally_core::time::UnixMillis;
@@ -73,7 +73,7 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     LAST_SUCCESS,
 ]);
 
-/// A recount of this scope has ended with no drift left.
+/// Takes note that a recount of this scope has ended with no drift left.
 pub(crate) fn succeeded(scope: &'static str, at: UnixMillis) {
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^52")]
     LAST_SUCCESS.gauge(&[scope]).set((at.0 / 1000) as f64);

@@ -1,4 +1,4 @@
-//! What a recount works on.
+//! The tables and the log that a recount works on.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tally_adapters::{dynamodb, kafka};
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 
-/// What a recount works on.
+/// The tables, by what is in them, and the log.
 #[derive(Clone)]
 pub struct Ports {
     /// The tables, which are checked and watched.
@@ -18,11 +18,11 @@ pub struct Ports {
     pub rows: dynamodb::Rows,
     /// The counters.
     pub counters: Arc<Counters>,
-    /// Where the folds of the log stand, and the losses.
+    /// The positions and standings of the folds, and the losses.
     pub changes: Arc<Changes>,
-    /// Which counters there are.
+    /// The definitions of the deployment's counters.
     pub deployment: dynamodb::Checkpoints,
-    /// Runs, how far they are, the queue and the ledger.
+    /// Runs and how far they are, the queue of row keys, and the ledger of corrections.
     pub recounts: dynamodb::Recounts,
     /// The log of changes.
     pub log: LogPorts,
@@ -33,14 +33,14 @@ pub struct Ports {
 pub struct LogPorts {
     /// The topic.
     pub topic: String,
-    /// Reads it.
+    /// Reads the topic.
     pub reader: Arc<dyn TopicReader>,
-    /// Writes corrections, and which losses are repaired.
+    /// Appends corrections, and which losses are repaired.
     pub producer: Arc<dyn Producer>,
 }
 
 impl LogPorts {
-    /// The topic in Kafka.
+    /// Opens the topic in Kafka.
     ///
     /// # Errors
     /// Settings that librdkafka does not take.
@@ -53,7 +53,7 @@ impl LogPorts {
 }
 
 impl Ports {
-    /// The tables of `connection`, and a log.
+    /// Returns ports over the tables of `connection`, and a log.
     pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
         Self {
             tables: connection.clone(),

@@ -1,5 +1,5 @@
-//! How far a recount has come: a bar with rate and time left on a terminal, JSON lines otherwise, and none for a caller that
-//! has its own answer to print.
+//! Shows people how far a recount is: a bar with rate and time left on a terminal, JSON lines otherwise, and no lines
+//! for a caller that prints an answer of its own.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -12,36 +12,36 @@ use tally_service::Clock;
 
 use crate::findings::Table;
 
-/// The bar where it is not known how many rows there are, and where it is.
+/// The bar's templates: while the number of rows is unknown, and once it is known.
 const COUNTING: &str = "{spinner} {elapsed_precise} {human_pos} rows and counters, {per_sec}; {msg}";
 const MEASURING: &str = "{elapsed_precise} {bar:30} {human_pos}/{human_len} rows and counters, {per_sec}; {msg}";
 
-/// No run that still says how far it is ends sooner, in seconds.
+/// The least time left that a run shows while it goes on, in seconds.
 const LEAST: f64 = 1.0;
 
-/// Where progress is shown.
+/// Shows the progress of one run.
 pub(crate) struct Progress {
     clock: Clock,
     began: Duration,
     bar: Option<ProgressBar>,
     /// Whether anything is written to the standard output.
     prints: bool,
-    /// Of a run that reads whole tables: rows and counters that are still to be read, as an earlier audit has met them; 0 where there
-    /// was none.
+    /// For a run that reads whole tables: how many rows and counters it has to read, going by an earlier audit; 0 if
+    /// there was none.
     tables: Option<u64>,
-    /// When row keys were in doubt first.
+    /// When the first row key came into doubt.
     doubted: Mutex<Option<Duration>>,
 }
 
 impl Progress {
-    /// On the terminal, if there is one, and on the standard output if it `prints`. `tables` is what is known of the tables that
-    /// the run reads, if it reads them whole.
+    /// Shows progress on the terminal, if there is one, and on the standard output if it `prints`. `tables` says how
+    /// many items there are to read, for a run that reads whole tables.
     pub(crate) fn new(tables: Option<u64>, clock: Clock, prints: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(tables.unwrap_or_default()));
         Self { clock, began: clock.reading().at, bar, prints, tables, doubted: Mutex::default() }
     }
 
-    /// Says how far things are: what this process has found.
+    /// Shows how far the run is, by what this process has found.
     pub(crate) fn report(&self, own: &Summary) {
         if let Some(bar) = &self.bar {
             bar.set_position(own.rows + own.counters);
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Shows no more, and prints what it came to.
+    /// Removes the bar, and prints the summary.
     pub(crate) fn finish(&self, run: impl std::fmt::Display, summary: &Summary) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -91,7 +91,7 @@ impl Progress {
         }})
     }
 
-    /// How long the run will take from now on; `None` while that cannot be told.
+    /// Returns how many seconds the run will still take; `None` while that is unknown.
     fn seconds_left(&self, own: &Summary) -> Option<f64> {
         let now = self.clock.reading().at;
         let reading = match self.tables {
@@ -113,7 +113,7 @@ impl Progress {
     }
 }
 
-/// How long `left` take if so many `took` that long; `None` where none is done.
+/// Returns how many seconds `left` will take at the pace of what is done; `None` if nothing is.
 fn at_the_pace_of(done: u64, left: u64, took: Duration) -> Option<f64> {
     match (done, left) {
         (_, 0) => Some(0.0),

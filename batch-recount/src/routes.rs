@@ -1,4 +1,4 @@
-//! What the admin listener shows and takes: runs with their summaries, and requests for more.
+//! The admin listener's routes for recounts: they list runs with their summaries, and queue requests for more.
 
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
@@ -18,14 +18,14 @@ use tally_service::Clock;
 use crate::calls::at_once;
 use crate::settle::{chosen, row_keys};
 
-/// Runs listed.
+/// How many runs are listed.
 const LISTED: u32 = 100;
-/// Posts that one request may ask for.
+/// How many posts one request may ask for.
 const POSTS: usize = 100;
-/// Row keys queued at once.
+/// How many row keys are queued at once.
 const AT_ONCE: usize = 64;
 
-/// What the routes work on.
+/// What the routes read and write.
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) recounts: dynamodb::Recounts,
@@ -33,7 +33,7 @@ pub(crate) struct Desk {
     pub(crate) clock: Clock,
 }
 
-/// The routes under `/v1/recounts`.
+/// Returns the routes under `/v1/recounts`.
 pub(crate) fn routes(desk: Desk) -> Router {
     Router::new().route("/v1/recounts", get(list).post(ask)).route("/v1/recounts/{run}", get(one)).with_state(desk)
 }
@@ -62,7 +62,8 @@ async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<V
     Ok(Json(shown(&record.ok_or_else(missing)?)))
 }
 
-/// Queues what is asked for; a watching process, or the next run of the queue, does it. Safe to repeat.
+/// Queues what is asked for, for a watching process or the next run of the queue. Safe to repeat: a row key is queued
+/// once.
 async fn ask(
     State(desk): State<Desk>,
     asked: Result<Json<Asked>, JsonRejection>,

@@ -1,4 +1,4 @@
-//! One run of the recount, from its entry in the table to its exit code.
+//! Carries out one run of a recount: keeps its record in the table, shows its progress, and returns its exit code.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use crate::metrics;
 use crate::progress::Progress;
 use crate::settle::{Ended, Open, Recount, Rules, Waiting};
 
-/// How often a run says how far it is, to people and to the table.
+/// How often a run shows how far it is, and keeps its record.
 const REPORT: Duration = Duration::from_secs(2);
 
-/// Runs whose summaries are looked through for how many rows to expect.
+/// Among how many earlier runs the last audit is looked for, whose rows this run expects.
 const EARLIER: u32 = 20;
 
-/// One run.
+/// One run, new or continued.
 pub(crate) struct Run {
     recount: Recount,
     record: RunRecord,
     scope: Scope,
-    /// Where its progress is shown to people.
+    /// Shows its progress to people.
     progress: Option<Progress>,
 }
 
-/// Carries out a recount, and shows its progress: a bar on a terminal, and on the standard output if it `prints`. How it ended, and
-/// what it came to.
+/// Carries out a recount, and shows its progress: a bar on a terminal, and on the standard output if it `prints`.
+/// Returns how the recount ended, and its summary.
 ///
 /// # Errors
-/// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for; the log does not go
-/// on, or a store refuses what it is asked.
+/// A run to be continued that does not exist, is over, was no audit, or corrects where a dry run is asked for; the log
+/// does not go on, or a store refuses what it is asked.
 pub async fn recount(of: &Recount, scope: &Scope, prints: bool) -> anyhow::Result<(Exit, Summary)> {
     let mut run = Run::begin(of, scope).await?;
     let tables = match run.record.scope {
@@ -47,7 +47,7 @@ pub async fn recount(of: &Recount, scope: &Scope, prints: bool) -> anyhow::Resul
 }
 
 impl Run {
-    /// A new run of `scope`, or the one to be continued, which shows no progress.
+    /// Returns a new run of `scope`, or the run that `scope` continues. It shows no progress yet.
     ///
     /// # Errors
     /// As of [`recount`].
@@ -73,7 +73,7 @@ impl Run {
         Ok(Self { progress: None, recount, record, scope: scope.clone() })
     }
 
-    /// Does the work once, for a process that stays: what it came to, and the row keys that are to be looked at once more.
+    /// Does the work once, for a process that stays. Returns how it ended, and the row keys to be looked at once more.
     pub(crate) async fn once(self, waiting: &mut Waiting) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
         let work = Box::pin(async {
             let settled = match self.scope {
@@ -87,7 +87,8 @@ impl Run {
         Ok((exit, self.recount, corrected))
     }
 
-    /// What `work` comes to, while it is said how far things are.
+    /// Does `work`, and meanwhile shows how far it is and keeps the run's record. Returns the exit code and the
+    /// summary.
     async fn carried_out<T>(
         &self,
         work: impl Future<Output = anyhow::Result<(Ended, T)>> + Send,
@@ -127,12 +128,12 @@ impl Run {
                 recount.rechecked(settled, None).await?
             }
         };
-        // What a run of the queue has left is queued still, but for what was left when it was looked at once more.
+        // The queue still has what a run of it left, except for row keys that only the second look left.
         recount.enqueue(recount.left()).await?;
         Ok((ended, ()))
     }
 
-    /// Says how far things are, again and again.
+    /// Shows how far the run is and keeps its record, again and again.
     async fn report(&self) -> Infallible {
         loop {
             self.recount.calls.clock().sleep(REPORT).await;
@@ -145,7 +146,8 @@ impl Run {
         }
     }
 
-    /// Keeps what was found so far, by this process and those that it continues; `left` row keys are unsettled by now.
+    /// Keeps the record: what this process and those it continues have found, and `left`, the row keys that are not
+    /// settled.
     async fn put(&self, ended: Option<UnixMillis>, left: u64) -> anyhow::Result<Summary> {
         let (mut summary, calls) = (self.record.summary.clone(), &self.recount.calls);
         summary.add(self.recount.summary());
@@ -155,7 +157,7 @@ impl Run {
     }
 }
 
-/// The run to be continued, as it was begun: a dry run stays one, and no other becomes one.
+/// Returns the run to be continued, as it was begun: a dry run stays one, and no other becomes one.
 async fn resumed(of: &Recount, run: AuditRun) -> anyhow::Result<Run> {
     let found = of.calls.persist("read a run", || of.ports.recounts.run(run)).await?;
     let record = found.with_context(|| format!("there is no run {run}"))?;
@@ -168,7 +170,7 @@ async fn resumed(of: &Recount, run: AuditRun) -> anyhow::Result<Run> {
     Ok(Run { progress: None, recount, record, scope: Scope::Resume(run) })
 }
 
-/// What the latest finished audit has met in the tables, but for what this run has read before.
+/// Returns how many items the latest finished audit has read, less those that this run has read before.
 async fn expected_of(of: &Recount, so_far: &Summary) -> anyhow::Result<u64> {
     let runs = of.calls.persist("read earlier runs", || of.ports.recounts.runs(EARLIER)).await?;
     let audit = runs.iter().find(|run| run.scope == RunScope::Audit && run.ended.is_some());

@@ -1,9 +1,10 @@
-//! Recounts by the log `changes`: a look reads the rows of many row keys, follows the log until everything that happened to
-//! them before is in what it has read, and compares with the counters as of their places in the log. What differs is sent
-//! to the log as a correction.
+//! Recounts *row keys*, each the rows of one shard of a counter, by the log `changes`. A *look* reads the rows of many
+//! row keys, follows the log until it has everything that happened to them before, and compares them with the counters
+//! as of their places in the log. What differs is sent to the log as a correction. An *audit* settles all row keys by a
+//! scan of the tables, and looks at those that the scan does not prove.
 //!
-//! A row key is settled when a look finds its counter equal, and never because a correction was sent. So a correction that is
-//! lost, sent twice, or overtaken by another recount does no harm.
+//! A row key is settled when a look finds its counter equal, and never because a correction was sent. So a correction
+//! that is lost, sent twice, or overtaken by another recount does no harm.
 
 mod audit;
 mod look;
@@ -42,25 +43,25 @@ pub struct Rules {
     pub dry_run: bool,
     /// Make large corrections, too.
     pub force: bool,
-    /// How far two changes of one row key may be out of order in the stream.
+    /// By how much two changes of one row key may be out of order in the stream.
     pub guard: Duration,
     /// How long a look waits for its markers, and for the folds, before it is given up.
     pub patience: Duration,
     /// How long after its correction a row key is looked at once more.
     pub recheck: Duration,
-    /// Row keys of one look.
+    /// How many row keys one look has at most.
     pub keys: usize,
-    /// Rows that a look holds at once. A row key of more has them all.
+    /// How many rows a look holds at once. All rows of a row key are held, even if there are more.
     pub rows: usize,
-    /// Looks at one row key that may come to nothing before it is left as it is.
+    /// After how many looks without a result a row key is left as it is.
     pub looks: u32,
-    /// Segments of a table that are scanned at once.
+    /// How many segments of a table are scanned at once.
     pub segments: u32,
-    /// Row keys whose sums an audit holds at once. A table of more is scanned several times.
+    /// How many sums of row keys an audit holds at once. A table of more is scanned several times.
     pub held: usize,
-    /// Read units a second.
+    /// How many read units a second may be spent; `None`: any number.
     pub read_units: Option<u32>,
-    /// How often a watching process looks at what is asked for.
+    /// How often a watching process looks for work.
     pub watch: Duration,
 }
 
@@ -83,12 +84,12 @@ impl Default for Rules {
     }
 }
 
-/// What a recount has come to.
+/// How a recount has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Row keys that may be wrong still.
+    /// How many row keys may still be wrong.
     pub left: u64,
-    /// Row keys that are settled, and whose counters say that a weight cannot be read.
+    /// How many row keys are settled, but have a weight that cannot be read, as their counters say.
     pub doubtful: u64,
 }
 
@@ -99,14 +100,14 @@ impl Ended {
     }
 }
 
-/// One run of a recount. Clones are the same.
+/// One run of a recount. Clones share what it finds.
 #[derive(Clone)]
 pub struct Recount {
     pub(crate) ports: Ports,
     config: Config,
     shards: ShardCount,
     pub(crate) rules: Rules,
-    /// Under which its progress and its corrections are kept.
+    /// The run under which its progress and its corrections are kept.
     pub(crate) run: AuditRun,
     pub(crate) calls: Calls,
     findings: Arc<Findings>,
@@ -115,16 +116,17 @@ pub struct Recount {
     chance: Chance,
 }
 
-/// Why a recount cannot go on: the log stands still, or is another one. The caller may begin again.
+/// Why a recount cannot go on: the log does not move, or is another one. The caller may begin again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: is the change-streamer running?")]
 pub(crate) struct Behind(String);
 
-/// How often something that others bring about is looked at.
+/// How often a recount checks for something that other processes do.
 const POLL: Duration = Duration::from_millis(200);
 
 impl Recount {
-    /// Over `ports`, in a deployment of so many shards, until `stop` is requested. Waits until there is a log.
+    /// Waits until there is a log. Returns a recount over `ports`, in a deployment of so many shards, until `stop` is
+    /// requested.
     ///
     /// # Errors
     /// The configuration of the log cannot be read.
@@ -142,7 +144,7 @@ impl Recount {
         Ok(Self { ports, config, shards, rules, run, calls, findings, left, chance })
     }
 
-    /// Another run, by the same budget, of the log as it is now.
+    /// Returns another run with the same budget, of the log as it is now.
     pub(crate) async fn anew(&self, rules: Rules) -> anyhow::Result<Self> {
         let (calls, config) = (self.calls.anew(), configured(&self.ports, &self.calls).await?);
         let run = AuditRun::beginning(calls.now(), self.chance.token());
@@ -150,34 +152,35 @@ impl Recount {
         Ok(Self { config, rules, run, calls, findings, left, ..self.clone() })
     }
 
-    /// The same as a continuation of `run`.
+    /// Returns this recount as a continuation of `run`.
     #[must_use]
     pub fn continuing(self, run: AuditRun) -> Self {
         Self { run, ..self }
     }
 
-    /// What was found and spent so far.
+    /// Returns what was found and spent so far.
     pub fn summary(&self) -> Summary {
         Summary { cost: self.calls.cost(), ..self.findings.so_far().clone() }
     }
 
-    /// The partition of the log that everything about a row key is in.
+    /// Returns the partition of the log that has everything about a row key.
     fn partition(&self, key: &RowKey) -> u32 {
         partition_of(key, self.config.partitions)
     }
 
-    /// A number that no other marker has.
+    /// Returns a number that no other marker has.
     fn nonce(&self) -> Nonce {
         Nonce(u128::from(self.chance.token()) << 64 | u128::from(self.chance.token()))
     }
 
-    /// Puts markers beside the rows of keys. Safe to repeat, as [`Rows::mark`](tally_adapters::dynamodb::Rows::mark) is.
+    /// Puts markers beside the rows of keys. Safe to repeat, as [`Rows::mark`](tally_adapters::dynamodb::Rows::mark)
+    /// is.
     async fn mark(&self, markers: &[(RowKey, Nonce)]) -> anyhow::Result<()> {
         self.calls.write("put markers", markers.len() as u64, || self.ports.rows.mark(markers)).await
     }
 
-    /// Appends a message to a partition of the log; its offset. What is sent is safe to repeat: a correction holds once, and a
-    /// loss that is repaired stays so.
+    /// Appends a message to a partition of the log, and returns its offset. Safe to repeat: a correction holds once,
+    /// and a loss that is repaired stays so.
     async fn append(&self, partition: u32, body: Body) -> anyhow::Result<Offset> {
         let value = Message { read: self.calls.now(), body }.write(&self.config.deployment);
         let (topic, partition) = (self.ports.log.topic.as_str(), Some(partition));
@@ -188,7 +191,7 @@ impl Recount {
         Ok(self.calls.persist("append to the log", send).await?.offset)
     }
 
-    /// Fails if the log is in another topic by now: what was read of the one before, and sent to it, is lost with it.
+    /// Fails if the log is in another topic by now: what was read from the former one, or sent to it, is lost.
     async fn require_same_log(&self) -> anyhow::Result<()> {
         if configured(&self.ports, &self.calls).await? == self.config {
             return Ok(());
@@ -197,7 +200,7 @@ impl Recount {
     }
 }
 
-/// The configuration of the log, once there is one.
+/// Returns the configuration of the log, once there is one.
 async fn configured(ports: &Ports, calls: &Calls) -> anyhow::Result<Config> {
     calls.persist("read the configuration of the log", || ports.changes.begun()).await
 }

@@ -1,4 +1,4 @@
-//! Recounts as they become due: audits that losses or requests ask for, and beside them row keys that were queued.
+//! A process that watches: runs audits that losses or requests ask for, and beside them recounts what is queued.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use crate::metrics;
 use crate::run::Run;
 use crate::settle::{Behind, Due, Part, Recount, Waiting};
 
-/// How long before an audit is tried again that has left something, unless there is another reason for one.
+/// How long after an audit that has left something the next one begins, unless there is another reason for one.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
 
-/// How often it is shown when the last audit ended, and among how many runs it is looked for.
+/// How often the end of the last audit is looked up for its metric, and among how many runs.
 const LAST_AUDIT_EVERY: Duration = Duration::from_secs(600);
 const RUNS_LOOKED_THROUGH: u32 = 1_000;
 
-/// Runs of the queue whose corrections wait to be looked at once more.
+/// How many second looks may wait, and how many are made at once.
 const CORRECTED: usize = 100;
 
 /// A second look at what a run has corrected.
 type Recheck = BoxFuture<'static, anyhow::Result<()>>;
 
-/// Watches until asked to stop. What is waited for is a condition of `host`.
+/// Watches until asked to stop. While the log is behind, `host` is not ready and says so.
 pub(crate) async fn watch(of: &Recount, host: &Host) -> anyhow::Result<Exit> {
     let (rechecks, made) = mpsc::channel(CORRECTED);
     let (queues, made) = (Box::pin(queues(of, host, rechecks.clone())), Box::pin(all_made(made)));
@@ -39,7 +39,7 @@ pub(crate) async fn watch(of: &Recount, host: &Host) -> anyhow::Result<Exit> {
     match never {}
 }
 
-/// Drains the queue when there is something in it.
+/// Recounts what is queued, whenever something is.
 async fn queues(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> anyhow::Result<Infallible> {
     let mut waiting = Waiting::default();
     loop {
@@ -79,8 +79,8 @@ async fn audits(of: &Recount, host: &Host, rechecks: mpsc::Sender<Recheck>) -> a
     }
 }
 
-/// What a run comes to; `None` where the log did not go on. What it has corrected is to be looked at once more, and what that
-/// leaves unsettled is queued again.
+/// Carries out a run. Returns how it ended; `None` if the log did not go on. Hands a second look at what was corrected
+/// to `rechecks`, which queues again what it leaves unsettled.
 async fn run(
     of: &Recount,
     scope: &Scope,
@@ -95,20 +95,20 @@ async fn run(
             let rechecked = recount.recheck(corrected, Some(Part::ALL)).await;
             recount.enqueue(unless_behind(rechecked)?.map_or(all, |_| recount.left())).await
         };
-        // The other end is there as long as this one.
+        // The receiver is there as long as this sender.
         _ = rechecks.send(recheck.boxed()).await;
     }
     Ok(Some(exit))
 }
 
-/// Makes second looks while queue and audits go on: a loss that was opened meanwhile need not wait.
+/// Makes second looks while queue and audits go on, so that a loss that was opened meanwhile need not wait.
 async fn all_made(mut rechecks: mpsc::Receiver<Recheck>) -> anyhow::Result<Infallible> {
     let rechecks = stream::poll_fn(|context| rechecks.poll_recv(context)).buffer_unordered(CORRECTED);
     rechecks.try_for_each(|()| std::future::ready(Ok(()))).await?;
     std::future::pending().await
 }
 
-/// What something came to; `None` where the log did not go on.
+/// Returns the result; `None` if the log did not go on.
 fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Err(error) if error.is::<Behind>() => {
@@ -119,7 +119,7 @@ fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     }
 }
 
-/// Shows when the last audit ended well, since the process that ran it may be gone.
+/// Shows in a metric when the last audit ended well, since the process that ran it may be gone.
 async fn shows_last_audit(of: &Recount) -> anyhow::Result<Infallible> {
     loop {
         let runs = || of.ports.recounts.runs(RUNS_LOOKED_THROUGH);
@@ -131,7 +131,7 @@ async fn shows_last_audit(of: &Recount) -> anyhow::Result<Infallible> {
     }
 }
 
-/// When the last audit ended that corrected what it found and left nothing.
+/// Returns when the last audit ended that corrected what it found and left nothing.
 fn last_audit(runs: &[RunRecord]) -> Option<UnixMillis> {
     let is_good = |run: &&RunRecord| run.scope == RunScope::Audit && !run.dry_run && run.summary.left == 0;
     runs.iter().filter(is_good).filter_map(|run| run.ended).max()

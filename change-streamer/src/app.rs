@@ -1,4 +1,5 @@
-//! The composition root: which adapter serves which port, and which task does what.
+//! Puts the streamer together: opens the clients that the configuration names, and starts the tasks of the relay, of
+//! the fold and of a named Region. Production, the local stack and the tests run the same [`App`] over other ports.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::metrics;
 use crate::regions::{self, Publishing, RegionPorts};
 use crate::relay::Relaying;
 
-/// What the streamer works on.
+/// The clients through which the streamer reaches the tables, the cache and Kafka.
 #[derive(Clone)]
 pub struct Ports {
     /// The change stream of the likes table.
@@ -37,17 +38,17 @@ pub struct Ports {
     pub regions: Option<RegionPorts>,
 }
 
-/// The streamer, wired.
+/// The streamer: its settings, and the ports that it works on.
 pub struct App {
     settings: Settings,
     ports: Ports,
 }
 
 impl App {
-    /// Over DynamoDB, Redis and Kafka, as `config` and the standard AWS variables say.
+    /// Opens DynamoDB, Redis and Kafka as `config` and the standard AWS variables say.
     ///
     /// # Errors
-    /// An address that cannot be one.
+    /// An address or a setting that a client does not take.
     pub async fn new(config: Config) -> anyhow::Result<Self> {
         let Config { store, cache, kafka, topic, settings } = config;
         let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
@@ -59,14 +60,14 @@ impl App {
         Ok(Self { settings, ports })
     }
 
-    /// Over any ports.
+    /// Takes any ports.
     pub fn with_ports(settings: Settings, ports: Ports) -> Self {
         Self { settings, ports }
     }
 }
 
 impl Ports {
-    /// The tables of `connection` and a log, without a cache.
+    /// Returns ports over the tables of `connection` and a log, without a cache or Regions.
     pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
         let stream = Arc::new(dynamodb::Streams::new(connection));
         Self { stream, tables: connection.clone(), cache: None, log, regions: None }
@@ -74,7 +75,7 @@ impl Ports {
 }
 
 impl LogPorts {
-    /// A topic of a real Kafka, folded by `group`.
+    /// Returns ports over a topic of a real Kafka, which `group` folds.
     ///
     /// # Errors
     /// Settings that a client does not take.
@@ -92,7 +93,7 @@ impl LogPorts {
             reader: Arc::new(kafka::TopicReader::new(kafka, "tally-change-streamer", topic)?),
             join: Arc::new(move || {
                 let source = kafka::Source::new(&settings, &group, &name)?;
-                // The tables are checked by now, which says what they are.
+                // `start` has checked the tables before it joins, so the connection knows which deployment they are of.
                 Ok(Box::new(source.of_deployment(connection.deployment())))
             }),
         })

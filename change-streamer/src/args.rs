@@ -1,4 +1,4 @@
-//! The command line and the environment, and what they mean together.
+//! The streamer's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tally_core::ids::{Region, ShardCount};
 use tally_core::milestone::Ladder;
 use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
 
-/// The longest wait between two reads: what counters include is known no better than that.
+/// The longest `--poll-idle`: what the counters include is known only as of the last read of each stream shard.
 const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
 
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
@@ -63,8 +63,8 @@ pub struct Args {
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 #[command(about = None, long_about = None, next_help_heading = "Regions")]
 pub struct RegionArgs {
-    /// What this Region is called, where the counts of several are added up: up to 32 lower-case letters, digits and dashes. Its
-    /// counts are published for the others
+    /// What this Region is called, where the counts of several are added up: up to 32 lower-case letters, digits and
+    /// dashes. Its counts are published for the others
     #[arg(long, env = "TALLY_REGION_NAME", value_parser = region, value_name = "NAME")]
     pub region_name: Option<Region>,
 
@@ -72,11 +72,12 @@ pub struct RegionArgs {
     #[arg(long, env = "TALLY_COUNTS_TOPIC", default_value = "counts", value_parser = kafka::topic, value_name = "TOPIC")]
     pub counts_topic: String,
 
-    /// Another Region, and its topic as it is copied here: `us=us.counts`; once for each of them, or separated by commas
+    /// Another Region, and its topic as it is copied here: `us=us.counts`; once for each of them, or separated by
+    /// commas
     #[arg(long = "remote", env = "TALLY_REMOTE", value_delimiter = ',', value_parser = remote, value_name = "NAME=TOPIC")]
     pub remotes: Vec<(Region, String)>,
 
-    /// Where the events of counters come from that name no topic: what is published says by when all of them are in
+    /// The topic of the counters that name no topic: what is published says up to when all of its events are in
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
     pub topic: String,
 }
@@ -88,7 +89,7 @@ pub struct RegionRules {
     pub name: Region,
     /// The topic that it publishes in.
     pub topic: String,
-    /// Where the events of counters come from that name no topic.
+    /// The topic with the events of those counters that name no topic.
     pub usual: String,
     /// The other Regions, and their topics as they are copied here.
     pub remotes: Vec<(Region, String)>,
@@ -104,7 +105,7 @@ fn remote(text: &str) -> Result<(Region, String), String> {
 }
 
 impl RegionArgs {
-    /// The rules of a Region that has a name.
+    /// Returns the rules of a Region that has a name. Notes in `invalid` what is wrong with the arguments.
     fn rules(self, changes: &str, invalid: &mut Invalid) -> Option<RegionRules> {
         let Self { region_name, counts_topic, remotes, topic } = self;
         let names: BTreeSet<&Region> = remotes.iter().map(|(name, _)| name).collect();
@@ -119,7 +120,7 @@ impl RegionArgs {
     }
 }
 
-/// What a process does.
+/// Which parts of the streamer a process runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// It copies the stream into the log.
@@ -151,7 +152,7 @@ pub struct Config {
     pub settings: Settings,
 }
 
-/// What a streamer does, whatever its stores are.
+/// What a streamer does, whichever tables, cache and Kafka it works on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The number of shards this process was told the deployment has.
@@ -162,7 +163,7 @@ pub struct Settings {
     pub regions: Option<RegionRules>,
 }
 
-/// How the stream is followed, and the log folded.
+/// How the relay follows the stream, and how the fold reads the log.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(about = None, long_about = None)]
 pub struct Rules {
@@ -170,7 +171,8 @@ pub struct Rules {
     #[arg(long, env = "TALLY_LINGER", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Log")]
     pub linger: Duration,
 
-    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of them
+    /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of
+    /// them
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
     pub concurrency: usize,
 
@@ -183,7 +185,8 @@ pub struct Rules {
     pub discover: Duration,
 
     // `None`: no leases, every process reads everything.
-    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as often
+    /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as
+    /// often
     #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub lease: Option<Duration>,
 
@@ -191,12 +194,13 @@ pub struct Rules {
     #[arg(skip)]
     pub milestones: Ladder,
 
-    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes unread records.
+    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes
+    /// unread records.
     #[arg(skip)]
     pub ahead: Option<usize>,
 }
 
-/// As of a process that is told nothing.
+/// The defaults of the command line.
 impl Default for Rules {
     fn default() -> Self {
         tally_service::defaults()

@@ -1,5 +1,6 @@
-//! The fold: reads the log `changes` and keeps the counters, the cache and the milestones. An ordinary consumer group shares
-//! out the partitions. A member that lost one and does not know it does no harm: every update names what it replaces.
+//! The fold: reads the log `changes` and keeps the counters, the cache, the milestones and what this Region publishes.
+//! A consumer group shares out the partitions, and a `PartitionFold` works on each. A member that has lost a partition
+//! without knowing it does no harm: every update names the values that it replaces.
 
 mod cached;
 mod partition;
@@ -21,7 +22,7 @@ use partition::PartitionFold;
 use crate::args::Rules;
 use crate::regions::Publishing;
 
-/// What a fold works on.
+/// What the folds of a process share.
 #[derive(Clone)]
 pub struct Folding {
     /// The counters.
@@ -30,11 +31,11 @@ pub struct Folding {
     pub cache: Option<Arc<dyn Cache>>,
     /// Where positions, standings and losses are stored.
     pub store: Arc<Changes>,
-    /// Whose log it is.
+    /// The deployment that the log belongs to.
     pub deployment: DeploymentId,
-    /// How it is folded.
+    /// How the log is folded.
     pub rules: Rules,
-    /// What is published with for other Regions, where this one has a name.
+    /// How counts are published for other Regions, where this one has a name.
     pub publishing: Option<Arc<Publishing>>,
 }
 

@@ -1,8 +1,9 @@
-//! The thresholds of milestones: what the deployment has of them, raised to what this process is told, and read again now
-//! and then.
+//! The *ladder*: the thresholds at which counters record who brought them there. At start, `raised` extends the ladder
+//! that the deployment has stored to the one that this process is told. [`FollowLadder`] reads the stored ladder again
+//! every ten seconds, and [`Ladders`] announces it in the log.
 //!
-//! A counter for which more of the ladder is in force than a sender knows refuses it, so a process that reads it late
-//! passes no threshold unrecorded where another has begun to record them.
+//! A ladder is in force in a partition from its announcement on. So all folds apply the same thresholds to the same
+//! entries, also a fold whose process has not read the stored ladder again.
 
 use std::time::Duration;
 
@@ -15,13 +16,14 @@ use tokio::sync::watch;
 
 use crate::relay::Writing;
 
-/// The wait between two looks at the ladder.
+/// The wait between two reads of the ladder.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// The deployment's ladder, which is `told` from now on, unless nothing is told. Safe to repeat: a ladder only grows.
+/// Stores `told` as the deployment's ladder unless it is empty; returns the stored ladder. Safe to repeat: it only
+/// grows.
 ///
 /// # Errors
-/// What stands does not go on as `told`, a fault that waiting does not mend, or a stop.
+/// The stored ladder does not go on as `told`, a fault that waiting does not mend, or a stop.
 pub(crate) async fn raised(host: &Host, deployment: &Checkpoints, told: Ladder) -> anyhow::Result<Ladder> {
     const NAME: &str = "milestones";
     loop {
@@ -35,12 +37,12 @@ pub(crate) async fn raised(host: &Host, deployment: &Checkpoints, told: Ladder) 
             );
             return Err(Invalid::setting(NAME, problem).into());
         }
-        // Where another process was first, what stands is looked at again.
+        // If another process was first, the next turn finds what it has stored.
         host.wait_for(NAME, Backoff::STORE, || deployment.raise_ladder(&stands, &told)).await?;
     }
 }
 
-/// The task that reads the ladder again. A look that fails says nothing about it.
+/// The task that reads the stored ladder again. A read that fails changes nothing.
 pub(crate) struct FollowLadder {
     pub(crate) deployment: Checkpoints,
     pub(crate) known: watch::Sender<Ladder>,
@@ -65,8 +67,8 @@ impl Task for FollowLadder {
     }
 }
 
-/// The task that announces the thresholds in every partition: they are in force behind the announcement. It says the ladder at
-/// first and whenever it was raised; any process does, and what is said again changes nothing.
+/// The task that announces the ladder in every partition of the log, at first and whenever it was raised. Each process
+/// that relays does so; an announcement that comes again changes nothing.
 pub(crate) struct Ladders {
     pub(crate) writing: Writing,
     pub(crate) ladder: watch::Receiver<Ladder>,
@@ -80,7 +82,7 @@ impl Ladders {
                 self.writing.announce(Body::Ladder(ladder)).await?;
             }
             if self.ladder.changed().await.is_err() {
-                // It is not raised any more.
+                // The sender is gone: nothing raises the ladder any more.
                 return std::future::pending().await;
             }
         }

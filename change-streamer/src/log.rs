@@ -1,4 +1,5 @@
-//! The topic of the log `changes`, and what the deployment's configuration says of it.
+//! Compares the topic of the log `changes` with the configuration of the log that the deployment has stored. The
+//! process calls [`joined`] at start, and each fold calls [`configured`] and [`require_partitions`] when it begins.
 
 use std::sync::Arc;
 
@@ -13,22 +14,22 @@ use tally_service::{Host, Invalid};
 /// How the log is reached.
 #[derive(Clone)]
 pub struct LogPorts {
-    /// The topic.
+    /// The topic's name.
     pub topic: String,
-    /// Writes it.
+    /// Writes the topic.
     pub producer: Arc<dyn Producer>,
-    /// Reads it outside of any group.
+    /// Reads the topic outside of any group.
     pub reader: Arc<dyn TopicReader>,
     /// Joins the group that folds it.
     pub join: Arc<dyn Fn() -> anyhow::Result<Box<dyn Intake>> + Send + Sync>,
 }
 
-/// The group that folds the log of a deployment.
+/// Returns the name of the group that folds the log of a deployment.
 pub fn group_of(table_prefix: &str) -> String {
     format!("{table_prefix}tally-change-streamer")
 }
 
-/// Waits for the topic; the configuration of the log in it, which is put where there is none.
+/// Waits for the topic; returns the log's configuration, which is stored first where there is none. Safe to repeat.
 ///
 /// # Errors
 /// A topic of another number of partitions, a fault that waiting does not mend, or a stop.
@@ -45,7 +46,7 @@ pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> an
     Ok(config)
 }
 
-/// Every counter has its place in one partition: by another number of them it would be looked for in another one.
+/// Checks that the topic has as many partitions as the log: otherwise counters would be looked for elsewhere.
 ///
 /// # Errors
 /// The topic has another number of partitions than the log.
@@ -60,7 +61,7 @@ pub(crate) fn require_partitions(config: &Config, partitions: u32) -> Result<(),
     Err(Invalid::setting("changes-topic", problem))
 }
 
-/// The topic's id, and how many partitions it has.
+/// Returns the topic's id and its number of partitions.
 async fn topic(log: &LogPorts) -> Outcome<(TopicId, u32)> {
     let partitions = log.reader.logs().await?;
     let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
@@ -69,8 +70,8 @@ async fn topic(log: &LogPorts) -> Outcome<(TopicId, u32)> {
     Ok((first.topic, count))
 }
 
-/// The configuration of the log in this topic. A topic that was created anew becomes the next generation: what was in the one
-/// before is lost, as each partition then finds.
+/// Returns the stored configuration of the log. If the topic was created anew since, stores it as the log's next
+/// generation. Changes in the former topic are lost, which the fold of each partition finds.
 pub(crate) async fn configured(changes: &Changes, topic: &TopicId) -> Outcome<Config> {
     let config = changes.begun().await?;
     if config.topic == *topic {

@@ -162,7 +162,7 @@ pub const CATALOGUE: Catalogue = Catalogue(&[
     PUBLISHED,
 ]);
 
-/// What a change record may be.
+/// The kinds of change records, as the metric names them.
 const KINDS: &[&str] = &["liked", "unliked", "unchanged", "marker", "reserved", "foreign", "unreadable"];
 
 /// Counts a page of records at once, each kind by itself.
@@ -177,7 +177,7 @@ pub(crate) fn records_read(records: &[Record]) {
     }
 }
 
-/// The place of a record's kind among their names.
+/// Returns the index of a record's kind in [`KINDS`].
 fn kind(record: &Record) -> usize {
     match &record.kind {
         RecordKind::Row { .. } => match record.delta() {
@@ -209,7 +209,7 @@ pub(crate) fn remote_entries(written: &[bool]) {
     REMOTE_ENTRIES.counter(&["known"]).increment((written.len() - new) as u64);
 }
 
-/// A flush of so many counters and items of the log is written.
+/// Records a written flush of so many counters and items of the log.
 pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Duration) {
     #[expect(clippy::cast_precision_loss, reason = "a flush has far fewer than 2^52 of either")]
     let (counters, items) = (counters as f64, items as f64);
@@ -218,12 +218,12 @@ pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Du
     FLUSH_SECONDS.histogram(&[cut]).record(took);
 }
 
-/// Numbers for the stream shards read here, as a metric's label. A number is used again once its shard is done with, so there are
-/// never more of them than shards read at once. Clones share them.
+/// Numbers (*slots*) for the stream shards read here, as a metric's label. A number is used again once its stream shard
+/// is done with, so there are never more numbers than stream shards read at once. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots(Arc<Mutex<BTreeSet<usize>>>);
 
-/// A number, given back when dropped.
+/// A number, which is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     number: usize,
@@ -231,7 +231,7 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// The least number that is free.
+    /// Takes the least number that is free.
     pub(crate) fn take(&self) -> Slot {
         let mut used = self.used();
         let number = (0..).find(|number| !used.contains(number)).expect("numbers do not run out");
@@ -250,19 +250,19 @@ impl Drop for Slot {
     }
 }
 
-/// How far behind something of one stream shard read here is; 0 once it is dropped.
+/// A gauge of how far behind one stream shard read here is; 0 once this is dropped.
 pub(crate) struct Age {
     gauge: Gauge,
     _slot: Slot,
 }
 
 impl Age {
-    /// Of its reader.
+    /// Of a stream shard's reader.
     pub(crate) fn of_stream(slot: Slot) -> Self {
         Self { gauge: gauge!(STREAM_AGE.name, SLOT.name => slot.number.to_string()), _slot: slot }
     }
 
-    /// Of the log.
+    /// Of the log with a stream shard.
     pub(crate) fn of_log(slot: Slot) -> Self {
         Self { gauge: gauge!(CHANGES_AGE.name, SLOT.name => slot.number.to_string()), _slot: slot }
     }
@@ -283,12 +283,12 @@ pub(crate) fn waiting(bytes: usize) {
     CHANGES_WAITING.gauge(&[]).set(bytes as f64);
 }
 
-/// Whether the table's stream is followed as it should be.
+/// Sets whether the table's stream is followed as it should be.
 pub(crate) fn followed(followed: bool) {
     FOLLOWED.gauge(&[]).set(if followed { 1.0 } else { 0.0 });
 }
 
-/// The stored stream shards, of which this process reads some.
+/// Counts the stored stream shards by state; this process reads those in `here`.
 pub(crate) fn stream_shards(stored: &[StoredShard], here: &BTreeSet<StreamShard>) {
     let closed = stored.iter().filter(|stored| stored.closed.is_some()).count();
     let elsewhere = stored.len() - closed - here.len();

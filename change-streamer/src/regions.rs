@@ -1,5 +1,5 @@
-//! Counts over several Regions: what this one publishes of its counters, and what it reads of others. A deployment that has no name
-//! does neither.
+//! Counts over several Regions. A Region that has a name publishes its counters in a topic (`published.rs`), and reads
+//! the topics of other Regions as a mirror copies them here (`remote.rs`). A Region without a name does neither.
 
 mod published;
 mod remote;
@@ -27,18 +27,18 @@ pub(crate) use published::Publisher;
 use crate::args::RegionRules;
 use remote::ReadRemote;
 
-/// The wait between two looks at what consumers have stored.
+/// The wait between two reads of what consumers have stored.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Makes transactions under a name.
+/// Opens the writer of transactions that has this name.
 type Writing = Arc<dyn Fn(&str) -> Box<dyn Transactions> + Send + Sync>;
 
-/// How Regions are reached.
+/// How the topics of Regions are reached.
 #[derive(Clone)]
 pub struct RegionPorts {
     /// Reads the topic that this Region publishes in.
     pub reader: Arc<dyn TopicReader>,
-    /// Writes it, under a name that one fold of a partition has at a time.
+    /// Opens a writer of it, under a name that one fold of a partition has at a time.
     pub transactions: Writing,
     /// The topics of the others.
     pub remotes: Vec<RemotePorts>,
@@ -51,14 +51,14 @@ pub struct RemotePorts {
     pub region: Region,
     /// Its topic, as it is copied here.
     pub topic: String,
-    /// Looks at it.
+    /// Reads the topic outside of any group.
     pub reader: Arc<dyn TopicReader>,
-    /// Joins the group that shares it out.
+    /// Joins the group that shares out the topic's partitions.
     pub join: Arc<dyn Fn() -> anyhow::Result<Box<dyn Intake>> + Send + Sync>,
 }
 
 impl RegionPorts {
-    /// Topics of a real Kafka.
+    /// Returns ports over topics of a real Kafka.
     ///
     /// # Errors
     /// Settings that a client does not take.
@@ -81,7 +81,7 @@ impl RegionPorts {
     }
 }
 
-/// What the folds of a named Region publish with.
+/// What the folds of a named Region need to publish.
 #[derive(Clone)]
 pub struct Publishing {
     region: Region,
@@ -95,13 +95,13 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// By when everything that Kafka had acknowledged is in counts of this standing.
+    /// Returns the time up to which everything that Kafka had acknowledged is in counters with this standing.
     fn by(&self, standing: &Standing) -> Option<UnixMillis> {
         self.safe.borrow().by(standing)
     }
 }
 
-/// Names this Region, waits for its topic, and starts to read those of others. What the folds publish with.
+/// Names this Region, waits for its topic, and starts to read those of others. Returns what folds publish with.
 ///
 /// # Errors
 /// The topic has another number of partitions than the log, the Region has another name, or a stop.
@@ -155,7 +155,7 @@ pub(crate) async fn begin(
     })
 }
 
-/// The task that reads by when everything acknowledged was a row, and whether the tables are still the same.
+/// The task that reads up to when everything acknowledged was a row, and whether the tables are the same.
 struct FollowSafe {
     claims: Claims,
     deployment: Checkpoints,
@@ -179,7 +179,7 @@ impl Task for FollowSafe {
         loop {
             match stop.unless_requested(self.read()).await {
                 Ok(Ok(read)) => _ = self.known.send_replace(read),
-                // What is told of this Region gets older meanwhile.
+                // Meanwhile this Region publishes the times that were read before.
                 Ok(Err(fault)) => tracing::debug!(error = %fault, "what consumers have stored cannot be read"),
                 Err(_) => return Ok(()),
             }

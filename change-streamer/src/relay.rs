@@ -1,5 +1,6 @@
-//! The relay: copies the stream of the likes table into the log `changes`. One task follows the stream shards and shares
-//! them out by leases, one task reads each of them, and one writes the log for all of them.
+//! The relay: copies the stream of the likes table into the log `changes`. `follow.rs` finds the stream shards and
+//! shares them out by leases, `reader.rs` reads each of them, and `writer.rs` writes the log for all of them. `tip.rs`
+//! and `lateness.rs` judge up to when everything is read; `ahead.rs` holds the relay back in the local stack.
 
 mod ahead;
 mod follow;
@@ -29,33 +30,33 @@ pub(crate) use writer::Writing;
 use crate::args::Rules;
 use crate::ladder::Ladders;
 
-/// Kinds of losses that a reader of the log finds in it: a message that is missing, and a position that is not there any more.
+/// Kinds of losses that the log itself shows: a message is missing, or a fold's position is not in the log any more.
 pub(crate) const HOLE: &str = "hole";
 pub(crate) const JUMP: &str = "jump";
 
-/// How often all stream shards are announced again while one of these is open: the log may lose the announcement, too.
+/// How often all stream shards are announced again while such a loss is open: the log may lose the announcement, too.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// The losses of these kinds that are open.
+/// Returns the open losses of these kinds.
 fn of_log(losses: &Losses) -> BTreeSet<LossNumber> {
     let open = losses.open().filter(|(_, loss)| loss.kind == HOLE || loss.kind == JUMP);
     open.map(|(number, _)| number).collect()
 }
 
-/// What a relay works on.
+/// What the tasks of a relay share.
 #[derive(Clone)]
 pub struct Relaying {
     /// The stream of the likes table.
     pub stream: Arc<dyn ChangeStream>,
-    /// Where it is stored what is fed, and what is lost.
+    /// Stores which stream shards there are, how far each is fed, the leases and the losses.
     pub store: Arc<Changes>,
     /// Writes the log.
     pub producer: Arc<dyn Producer>,
-    /// The topic.
+    /// The name of the log's topic.
     pub topic: Arc<str>,
-    /// How many partitions it has.
+    /// How many partitions the topic has.
     pub partitions: u32,
-    /// Whose log it is.
+    /// The deployment that the log belongs to.
     pub deployment: DeploymentId,
     /// How the stream is followed.
     pub rules: Rules,

@@ -1,4 +1,5 @@
-//! The composition root: real adapters or given ports, and the tasks of a consumer.
+//! Puts the consumer together: opens the clients that the settings name, and starts its tasks over them or any other
+//! ports.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use crate::metrics;
 use crate::misrouted::Warning;
 use crate::partition::{Shared, Worker};
 
-/// The group whose committed offsets say how far replays of a deployment's dead letters have come, and the name under which
-/// they write.
+/// Returns the name under which replays of a deployment's dead letters write, and of the group whose committed offsets
+/// say how far the replays have come.
 pub fn replay_group(table_prefix: &str) -> String {
     format!("{table_prefix}tally-dlq-replay")
 }
@@ -38,7 +39,7 @@ pub struct Ports {
     pub reader: OpenTopic,
 }
 
-/// The consumer, wired and ready to start.
+/// The consumer: its settings, its ports and its tables.
 pub struct App {
     settings: ReadSettings,
     ports: Ports,
@@ -46,7 +47,7 @@ pub struct App {
 }
 
 impl App {
-    /// Over DynamoDB and Kafka. Nothing is connected yet.
+    /// Sets the consumer up over DynamoDB and Kafka. Nothing is connected yet.
     ///
     /// # Errors
     /// Settings that a client does not take, such as a certificate that does not load.
@@ -61,7 +62,7 @@ impl App {
                 let tables = tables.clone();
                 move || {
                     let source = kafka::Source::new(&join, &group, &topic)?;
-                    // The tables are checked by now, which says what they are.
+                    // `start` has checked the tables, so the connection knows which deployment they are of.
                     Ok(Box::new(source.of_deployment(tables.deployment())))
                 }
             }),
@@ -74,12 +75,12 @@ impl App {
         Ok(Self::with_ports(settings, ports, tables))
     }
 
-    /// A consumer over any ports, and these tables.
+    /// Takes any ports, and these tables.
     pub fn with_ports(settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
         Self { settings, ports, tables }
     }
 
-    /// What tells the deployment from others, once its tables were checked.
+    /// Returns what tells the deployment from others, once its tables were checked.
     fn name(&self) -> Option<String> {
         self.tables.deployment().map(str::to_owned)
     }

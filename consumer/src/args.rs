@@ -1,5 +1,5 @@
-//! The consumer's arguments, and what they mean together: each setting is checked, alone and against the others, before the first
-//! connection.
+//! The consumer's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
+//! Each setting is checked, alone and against the others, before the first connection.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tally_core::ids::ShardCount;
 use tally_core::register::Progress;
 use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
 
-/// More than any store answers at once.
+/// The most that `--concurrency` may be: more than any store answers at once.
 const MAX_CONCURRENCY: usize = 10_000;
 
-/// Longer than a request or a record of a living process can be late.
+/// The least that `--tombstones` may be: a request or a record of a living process is never this late.
 const LEAST_TOMBSTONES: Duration = Duration::from_hours(1);
 
 /// Writes the likes in Kafka as rows of the likes table, each exactly once
@@ -47,8 +47,8 @@ pub struct ReadSettings {
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub dead_letter_topic: Option<String>,
 
-    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind the
-    /// table prefix
+    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind
+    /// the table prefix
     #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
     pub group: Option<String>,
 
@@ -68,23 +68,24 @@ pub struct ReadSettings {
     #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Batches")]
     pub concurrency: usize,
 
-    /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member back: at least `1h`
+    /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member
+    /// back: at least `1h`
     #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = parse_duration, value_name = "SPAN", help_heading = "Rows")]
     pub tombstones: Duration,
 
-    /// `--shards`: it has to be what the deployment was created with.
+    /// What `--shards` says: it has to be what the deployment was created with.
     #[arg(skip)]
     pub shards: Option<ShardCount>,
 }
 
 impl ReadSettings {
-    /// The topic of dead letters.
+    /// Returns the topic of dead letters.
     pub(crate) fn letters(&self) -> String {
         self.dead_letter_topic.clone().unwrap_or_else(|| letters_of(&self.topic))
     }
 }
 
-/// As of a process that is told nothing.
+/// The defaults of the command line.
 impl Default for ReadSettings {
     fn default() -> Self {
         tally_service::defaults()
@@ -106,20 +107,20 @@ pub struct Config {
     pub settings: ReadSettings,
 }
 
-/// The group of a deployment that is not told another: two deployments in one group would share its topic out between
-/// them, and each would miss what the other takes.
+/// Returns the group of a deployment that is given no other. Two deployments in one group would share the topic out
+/// between them, and each would miss what the other takes.
 pub fn group_of(table_prefix: &str) -> String {
     format!("{table_prefix}tally-consumer")
 }
 
 impl Config {
-    /// The group whose members share the topic's partitions.
+    /// Returns the group whose members share the topic's partitions.
     pub(crate) fn group(&self) -> String {
         self.settings.group.clone().unwrap_or_else(|| group_of(&self.store.table_prefix))
     }
 }
 
-/// Where the dead letters of `topic` are, unless another topic is given.
+/// Returns the topic of the dead letters of `topic`, unless another one is given.
 pub fn letters_of(topic: &str) -> String {
     format!("{topic}.dlq")
 }

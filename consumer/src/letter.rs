@@ -1,6 +1,6 @@
 //! A dead letter as it is stored: the record unchanged, with headers that say where it came from and why it was not
-//! applied, under the names that Kafka Connect's tools read, and of which deployment it is. Of a record that the topic does
-//! not take whole the letter has what fits, and headers that say what the whole was.
+//! applied, under the names that Kafka Connect's tools read, and which deployment it is from. If the topic does not
+//! take the whole record, the letter has what fits, and headers that say what the whole was.
 
 use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;
@@ -17,7 +17,7 @@ const STAGE: &str = "__connect.errors.stage";
 const CLASS: &str = "__connect.errors.class.name";
 const MESSAGE: &str = "__connect.errors.exception.message";
 
-/// What headers begin with that Kafka Connect does not know.
+/// The prefix of headers that Kafka Connect does not know.
 const OURS: &str = "__tally.errors.";
 const DEPLOYMENT: &str = "__tally.errors.deployment";
 const TIMESTAMP: &str = "__tally.errors.timestamp";
@@ -31,7 +31,7 @@ const MAX_MESSAGE: usize = 1024;
 
 const WHOLE: Cut = Cut { value: usize::MAX, key: usize::MAX, headers: true };
 
-/// How much of a record its letter keeps, where the topic does not take it whole: the most first.
+/// How much of a record its letter keeps if the topic does not take it whole; the most first.
 const CUTS: [Cut; 3] = [
     Cut { value: 64 * 1024, key: usize::MAX, headers: true },
     Cut { value: 4 * 1024, key: usize::MAX, headers: true },
@@ -52,7 +52,7 @@ struct Cut {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
     Whole,
-    /// What fits; why the topic did not take the whole.
+    /// As much as fits, and why the topic did not take the whole.
     Cut(String),
 }
 
@@ -62,13 +62,13 @@ pub struct Writer<'a> {
     pub producer: &'a dyn Producer,
     /// The dead-letter topic.
     pub topic: &'a str,
-    /// The deployment that they are of, where it has a name.
+    /// The deployment that the letters are of, if it has a name.
     pub deployment: Option<&'a str>,
 }
 
 impl Writer<'_> {
-    /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Writing it again is harmless: where it
-    /// came from identifies it.
+    /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Returns how much that was. Safe
+    /// to repeat: the headers identify the record by its offset.
     ///
     /// # Errors
     /// The topic takes no dead letters.
@@ -77,7 +77,7 @@ impl Writer<'_> {
         for cut in std::iter::once(WHOLE).chain(CUTS.into_iter().filter(|cut| cut.shortens(record))) {
             match self.send(from, record, rejection, cut).await {
                 Ok(_) => return Ok(refused.map_or(Stored::Whole, Stored::Cut)),
-                // It is about this record. Any other fault is about the topic, or the way there.
+                // This fault is about the record. Any other one is about the topic, or the way there.
                 Err(Fault::Poison(why)) => _ = refused.get_or_insert(why),
                 Err(fault) => return Err(fault),
             }
@@ -109,7 +109,7 @@ impl Writer<'_> {
     }
 }
 
-/// What a record was before it was cut, as headers.
+/// Returns headers that say what a record was before it was cut.
 fn whole(record: Record<'_>) -> Vec<(&'static str, String)> {
     let value = record.value.unwrap_or_default();
     let sha256 = Sha256::digest(value).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -123,7 +123,7 @@ fn whole(record: Record<'_>) -> Vec<(&'static str, String)> {
 }
 
 impl Cut {
-    /// Whether anything of `record` is left out.
+    /// Returns whether anything of `record` is left out.
     fn shortens(self, record: Record<'_>) -> bool {
         let longer = |bytes: Option<&[u8]>, most| bytes.is_some_and(|bytes| bytes.len() > most);
         let headers = record.headers().len() > 0 && !self.headers;
@@ -149,7 +149,7 @@ pub struct Letter<'a> {
     /// Why it was not applied.
     pub reason: &'static str,
     pub message: &'a str,
-    /// How many bytes the value had, where the letter has only some of the record.
+    /// How many bytes the value had, if the letter has only some of the record.
     pub cut_from: Option<u64>,
 }
 
@@ -172,12 +172,12 @@ impl<'a> Letter<'a> {
         }
     }
 
-    /// The deployment that it is of, where that is not `deployment`. One that names none is taken for a letter of `deployment`.
+    /// Returns the deployment of the letter if that is not `deployment`. A letter that names none counts as one of it.
     pub fn foreign(&self, deployment: &str) -> Option<&'a str> {
         self.deployment.filter(|named| *named != deployment)
     }
 
-    /// The headers the record had before it was put aside.
+    /// Returns the headers that the record had before it was put aside.
     pub fn original_headers(&self) -> Vec<Header<'a>> {
         self.record.headers().filter(|(name, _)| !name.starts_with(PREFIX) && !name.starts_with(OURS)).collect()
     }

@@ -1,4 +1,4 @@
-//! The consumer as a process.
+//! The process `tally-consumer`.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The consumer's metrics: one table, from which both the catalogue and the calls come, and functions for what takes more
-//! than one call.
+//! The consumer's metrics: one table makes the catalogue and a constant for each metric; functions serve for what takes
+//! more than one call.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
 /// What made a batch due.
 const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
 const CLASS: Label = Label::of("class", Fault::CLASSES);
-/// What is worth trying again.
+/// The faults after which a call is tried again.
 const AGAIN: Label = Label::of("class", &["transient", "throttled"]);
 const PARTITION: Label = Label::learnt("partition");
 const CALL: Label = Label::of("call", &["write", "cells", "keep", "definitions"]);
@@ -129,11 +129,11 @@ pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
 }
 
-/// A partition counted in the state it is in, for as long as this lives.
+/// Counts a partition in the state it is in, for as long as this lives.
 pub(crate) struct InState(&'static str);
 
 impl InState {
-    /// A partition that is `reading`, or `halted`.
+    /// Counts a partition that is `reading`, or `halted`.
     pub(crate) fn enter(state: &'static str) -> Self {
         PARTITIONS.gauge(&[state]).increment(1.0);
         Self(state)

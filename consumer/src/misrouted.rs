@@ -1,5 +1,5 @@
-//! Events in another partition than their key says, warned about once a minute with what one of them shows of its
-//! producer: a record names no client.
+//! Warns about misrouted events, which are in another partition than their key says: once a minute, with what one of
+//! them shows of its producer, since a record names no client.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ struct Told {
 }
 
 impl Warning {
-    /// Takes note of so many events in `partition` of so many, and warns with the last one, if it is time to. Its key is `expected`
-    /// to be another one, or its partition.
+    /// Takes note of so many events in `partition` of so many. If it is time to, warns with the last one, whose key
+    /// should be `expected`, or whose partition another one.
     pub(crate) fn tell(
         &self,
         now: Duration,
@@ -49,7 +49,7 @@ impl Warning {
         );
     }
 
-    /// How many there were since the last warning, if it is time for one.
+    /// Returns how many events there were since the last warning, if it is time for one.
     fn due(&self, now: Duration, events: u64) -> Option<u64> {
         let mut told = self.0.lock();
         told.events += events;
@@ -61,13 +61,13 @@ impl Warning {
     }
 }
 
-/// What the record says of where it came from.
+/// Returns the source that the record's headers name.
 fn source(record: Record<'_>) -> Option<String> {
     let named = SOURCES.iter().find_map(|name| record.header(name));
     named.map(|source| String::from_utf8_lossy(source).into_owned())
 }
 
-/// What its producer did, as far as the record shows.
+/// Says what the producer did, if the record shows it.
 fn why(key: Option<&[u8]>, expected: Option<&str>, partition: u32, partitions: u32) -> String {
     let Some(key) = key else { return "it has no key, and needs that of its post".to_owned() };
     if let Some(expected) = expected.filter(|expected| expected.as_bytes() != key) {
@@ -90,7 +90,7 @@ fn why(key: Option<&[u8]>, expected: Option<&str>, partition: u32, partitions: u
     format!("murmur2 of its key is partition {belongs}")
 }
 
-/// Where Sarama sends a key: FNV-1a of 32 bits, as a signed number without its sign.
+/// Returns where Sarama sends a key: FNV-1a of 32 bits, as a signed number without its sign.
 fn fnv1a(key: &[u8], partitions: u32) -> u32 {
     let hash = key.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     let partitions = i64::from(partitions);

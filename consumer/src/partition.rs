@@ -1,5 +1,7 @@
-//! One partition, from its assignment until it is left: it is claimed, read from where that says, and its events are written as
-//! rows and sums, many requests at a time. What may be committed lies before every record that is not finished.
+//! The task of one partition, from its assignment until it is left. It claims the partition (`begin.rs`): the claim
+//! says which process writes its rows now, and how far they are. It decodes records (`reading.rs`), writes rows and
+//! sums (`writing.rs`, `sums.rs`) and dead letters (`letters.rs`), many at a time, and stores once a second how far it
+//! is (`keeping.rs`). What it commits is before every record that is not finished.
 
 mod begin;
 mod keeping;
@@ -42,18 +44,18 @@ const AGAIN: Duration = Duration::from_secs(1);
 const RECHECK: Duration = Duration::from_secs(10);
 /// How long a revoked partition may still be drained.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How often it is stored how far the rows have come.
+/// How often the task stores how far the rows are.
 const EVERY: Duration = Duration::from_secs(1);
-/// More than passes between the readings of two clocks.
+/// More than passes between the readings of two clocks: a greater difference means that the machine slept.
 const ASLEEP: Duration = Duration::from_millis(500);
 
-/// What all partitions share.
+/// What the tasks of all partitions share.
 pub(crate) struct Shared {
     pub(crate) registers: Registers,
     pub(crate) claims: Claims,
     pub(crate) changes: Changes,
     pub(crate) deployment: Checkpoints,
-    /// What tells the deployment from others, as its dead letters say it.
+    /// The deployment's name in its dead letters, which tells it from others.
     pub(crate) name: Option<String>,
     /// Writes dead letters.
     pub(crate) producer: Arc<dyn Producer>,
@@ -64,23 +66,23 @@ pub(crate) struct Shared {
     /// One permit for each request that may be under way.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) host: Host,
-    /// When misrouted events were warned about last.
+    /// Warns about misrouted events.
     pub(crate) misrouted: Warning,
 }
 
 impl Shared {
-    /// The wait before repeat `attempt`, drawn.
+    /// Returns the wait before repeat `attempt`, drawn at random.
     fn pause(&self, attempt: u32) -> Duration {
         Backoff::STORE.wait(attempt, self.host.chance().fraction())
     }
 
-    /// How long the machine has slept.
+    /// Returns how long the machine has slept.
     fn slept(&self) -> Duration {
         let clock = self.host.clock();
         clock.awake_or_asleep().saturating_sub(clock.reading().at)
     }
 
-    /// The time by the clock that does not go back.
+    /// Returns the time by the clock that does not go back.
     fn at(&self) -> Duration {
         self.host.clock().reading().at
     }
@@ -94,15 +96,15 @@ pub(crate) struct Worker {
 
 /// Why a partition is not read any further.
 enum End {
-    /// It is given back.
+    /// The partition is given back.
     Left,
-    /// It is claimed again in a second.
+    /// The partition is claimed again in a second.
     Again(String),
-    /// It stands still, aloud, until it is time to look again.
+    /// The partition stands still, with an alarm, until it is looked at again.
     Stands(Standstill),
 }
 
-/// How much may still be finished.
+/// How much may still be finished before a partition is left.
 enum Leave {
     /// Nothing: another member may have the partition.
     AtOnce,
@@ -110,19 +112,19 @@ enum Leave {
     Soon,
 }
 
-/// What follows from an answer that was waited for; the end, if that follows.
+/// What to do with an answer that was waited for. Returns the end, if one follows from it.
 type Then = Box<dyn FnOnce(&mut Held) -> Option<End> + Send>;
 
-/// A partition under its claim.
+/// A partition while this task has its claim.
 struct Held {
     log: Arc<dyn OwnedPartition>,
     shared: Arc<Shared>,
     topic: Arc<Topic>,
-    /// The claim.
+    /// The number of the claim.
     n: u64,
     confirmed: Confirmed,
     kept: Kept,
-    /// Records before it may have been in the rows when it was claimed.
+    /// Records before this offset may have been in the rows when the partition was claimed.
     rereads_to: Offset,
     ends: Ends,
     progress: Progress,
@@ -130,20 +132,20 @@ struct Held {
     writing: Writing,
     under_way: FuturesUnordered<BoxFuture<'static, Then>>,
     permit: Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
-    /// When it is stored next how far the rows have come.
+    /// When the task stores next how far the rows are.
     keep_at: Duration,
     keeps: bool,
-    /// Where the last look found nothing to read, although the log goes on.
+    /// The next offset at the last look, if there was nothing to read although the log goes on.
     idle_at: Option<Offset>,
     looks_ahead: bool,
-    /// How often in a row that was in vain.
+    /// How often in a row storing under the claim has failed.
     unkept: u32,
     asks: bool,
     /// How long the machine had slept when the partition was claimed.
     slept: Duration,
     /// How many dead letters are under way.
     letters: usize,
-    /// How many were acknowledged, and how many other records were counted as applied.
+    /// How many dead letters were acknowledged, and how many other records were counted as applied.
     rejected: u64,
     applied: u64,
     shown: Shown,
@@ -182,7 +184,7 @@ impl Held {
         }
     }
 
-    /// Does `work` beside everything else; `then` takes in what it comes to.
+    /// Does `work` beside everything else; `then` takes in its result.
     fn begin<T: Send + 'static>(
         &mut self,
         work: impl Future<Output = T> + Send + 'static,
@@ -194,7 +196,7 @@ impl Held {
         }));
     }
 
-    /// Takes in what was waited for; the end, if that follows.
+    /// Takes in an answer that was waited for. Returns the end, if one follows.
     fn done(&mut self, then: Then) -> Option<End> {
         let end = then(self);
         if end.is_none() {
@@ -206,7 +208,7 @@ impl Held {
         end
     }
 
-    /// Finishes what is under way, as long as it may take, and stores how far that came.
+    /// Finishes what is under way while there is time for it, and stores how far that came.
     async fn drain(&mut self, leave: Leave, stop: &Stop) -> End {
         if let Leave::AtOnce = leave {
             return End::Left;
@@ -228,7 +230,7 @@ impl Held {
         End::Left
     }
 
-    /// Sends what is left, waits for everything, and stores how far the rows have come.
+    /// Sends what is left, waits for every answer, and stores how far the rows are.
     async fn finish(&mut self) -> Option<End> {
         while self.has_unfinished() {
             let due = self.has_ready();
@@ -253,7 +255,7 @@ impl Held {
         self.kept().await
     }
 
-    /// Waits until nothing is being stored under the claim; the end, if that follows.
+    /// Waits until nothing is being stored under the claim. Returns the end, if one follows.
     async fn kept(&mut self) -> Option<End> {
         while self.keeps {
             let then = self.under_way.next().await?;
@@ -264,7 +266,7 @@ impl Held {
         None
     }
 
-    /// Counts records as applied once they are finished and all before them.
+    /// Counts records as applied once they and all before them are finished.
     fn count(&mut self) {
         let finished = self.reading.taken - self.progress.kept() as u64;
         let applied = finished.saturating_sub(self.rejected);
@@ -274,7 +276,7 @@ impl Held {
         }
     }
 
-    /// When something is to be done without an answer.
+    /// Returns when something is to be done even if no answer comes.
     fn wake_at(&self) -> Duration {
         self.due_at().map_or(self.keep_at, |due| due.min(self.keep_at))
     }
@@ -328,12 +330,12 @@ impl Task for Worker {
     }
 }
 
-/// The name under which readiness knows why a partition stands still.
+/// Returns the name of the readiness condition that says why a partition stands still.
 fn condition(partition: &Partition) -> String {
     format!("partition-{}", partition.index)
 }
 
-/// Completes when the partition has to be given back. Cancel safe.
+/// Completes when the partition has to be given back. Returns how much may still be finished. Cancel safe.
 async fn leave(log: &dyn OwnedPartition, stop: &Stop) -> Leave {
     tokio::select! {
         biased;
@@ -346,7 +348,7 @@ async fn leave(log: &dyn OwnedPartition, stop: &Stop) -> Leave {
     }
 }
 
-/// The next permit to send a request. Cancel safe: a place in the queue of those that wait is kept.
+/// Waits for the next permit to send a request. Cancel safe: its place in the queue is kept.
 async fn permit(
     waiting: &mut Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
     shared: &Shared,

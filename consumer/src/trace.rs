@@ -1,4 +1,4 @@
-//! W3C trace context of records: the span of a batch names the spans that its records came from.
+//! W3C trace context of records: the span of a request names the spans of the producers that sent its records.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The links of `records`.
+    /// Returns the links of `records`.
     pub(crate) fn of<'a>(records: impl Iterator<Item = Record<'a>>) -> Self {
         let mut links = Self::default();
         records.for_each(|record| links.follow(record));
@@ -44,7 +44,7 @@ impl fmt::Display for Links {
     }
 }
 
-/// `version-trace-parent-flags`, all in lower-case hexadecimal; ids of zeros are none.
+/// Reads `version-trace-parent-flags`, all in lower-case hexadecimal; ids of zeros are none.
 fn parse(header: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(header).ok()?;
     let mut fields = text.split('-');

@@ -1,5 +1,5 @@
-//! The audit of everything: a cheap pass that scans rows and counters and proves what agrees and did not move, and rounds over
-//! the rest. Only an audit puts an end to losses that are open, and to the request for one.
+//! The audit of everything: a cheap pass scans rows and counters and proves what agrees and did not change meanwhile,
+//! and rounds of looks settle the rest. Only an audit closes losses, and fulfils the request for one.
 
 use std::collections::BTreeSet;
 
@@ -19,33 +19,33 @@ use super::{Ended, Recount};
 /// Why an audit is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Due {
-    /// The losses that an audit closes which begins now.
+    /// The losses that an audit closes if it begins now.
     losses: BTreeSet<LossNumber>,
     /// When an audit was asked for last.
     asked: Option<UnixMillis>,
 }
 
 impl Due {
-    /// Nothing asks for an audit.
+    /// Returns whether nothing asks for an audit.
     pub(crate) fn is_empty(&self) -> bool {
         self.losses.is_empty() && self.asked.is_none()
     }
 }
 
-/// How far an audit is. A process that was killed is continued from here: what it had settled of a part is proved by the scan
-/// then.
+/// How far an audit is, as it is stored. A process that continues it scans an unfinished part again, which proves what
+/// was settled of it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Progress {
     /// What was due when the audit began.
     due: Due,
-    /// The parts that are not done.
+    /// The parts of the posts that are not done.
     parts: Vec<Part>,
     ended: Ended,
 }
 
 impl Recount {
-    /// Settles every row key, and puts an end to what was due when the audit began, if none is left. Continues the audit of the
-    /// same run where a process was killed.
+    /// Settles every row key. If none is left, closes what was due when the audit began. Continues the audit of the
+    /// same run if a process was killed.
     ///
     /// # Errors
     /// A recount cannot begin, the log does not go on, or a store refuses what it is asked.
@@ -54,7 +54,7 @@ impl Recount {
         self.rechecked(audited, Some(Part::ALL)).await
     }
 
-    /// The same without the second look at what was corrected; what that is due for.
+    /// Audits without the last second look. Returns the row keys that it is due for.
     pub(crate) async fn audit_once(&self) -> anyhow::Result<(Ended, Vec<Open>)> {
         let (mut progress, mut corrected, mut before) = (self.progress().await?, Vec::new(), Part::ALL);
         while let Some(part) = progress.parts.last().copied() {
@@ -67,7 +67,7 @@ impl Recount {
             if !progress.parts.is_empty() {
                 self.save(&progress).await?;
             }
-            // Only what one part had is kept.
+            // Looks once more at what the part before has corrected, so that only one part's corrections are held.
             progress.ended.add(self.recheck(std::mem::replace(&mut corrected, these), Some(before)).await?);
             before = part;
         }
@@ -78,7 +78,7 @@ impl Recount {
         Ok((progress.ended, corrected))
     }
 
-    /// Settles the row keys of counters that have changed since; also those that had to be corrected.
+    /// Settles the row keys of counters that have changed since. Also returns those that had to be corrected.
     ///
     /// # Errors
     /// As [`audit`](Self::audit).
@@ -115,7 +115,7 @@ impl Recount {
         }
     }
 
-    /// How far the audit is; it begins now unless it began before.
+    /// Returns how far the audit is. Begins it now unless it began before.
     async fn progress(&self) -> anyhow::Result<Progress> {
         let read = || self.ports.recounts.audit_progress(self.run);
         if let Some(stored) = self.calls.read("read how far an audit is", 1, read).await? {
@@ -126,7 +126,7 @@ impl Recount {
         Ok(progress)
     }
 
-    /// Stores how far the audit is. Safe to repeat: what is said last stands, and one that is done stays so.
+    /// Stores how far the audit is. Safe to repeat: the last statement holds, and an audit that is done stays so.
     async fn save(&self, progress: &Progress) -> anyhow::Result<()> {
         let (stored, now) = (serde_json::to_string(progress)?, self.calls.now());
         let (left, is_done) = (progress.ended.left, progress.parts.is_empty());
@@ -134,8 +134,8 @@ impl Recount {
         self.calls.write("keep how far an audit is", 1, put).await
     }
 
-    /// Why an audit is due now: what was asked for, and the open losses, but for those of replays that have not passed: rows that
-    /// were removed long ago may still come back.
+    /// Returns why an audit is due now: the request for one, and the open losses. Replays that still go on are no
+    /// reason: rows that were removed long ago may still come back.
     pub(crate) async fn due(&self) -> anyhow::Result<Due> {
         let losses = self.calls.read("read losses", 1, || self.ports.changes.losses()).await?;
         let mut due = Due::default();
@@ -155,15 +155,15 @@ impl Recount {
         Ok(due)
     }
 
-    /// The losses that are open now.
+    /// Returns the losses that are open now.
     pub(super) async fn open_losses(&self) -> anyhow::Result<BTreeSet<LossNumber>> {
         let losses = self.calls.read("read losses", 1, || self.ports.changes.losses()).await?;
         Ok(losses.open().map(|(number, _)| number).collect())
     }
 
-    /// An audit that began when this was due has settled every row key. Losses are closed in every partition, behind the audit's
-    /// corrections, and then in the table. Safe to repeat: a loss that is repaired never opens again. One that is repaired in
-    /// some partitions alone is open in the table still, so the next audit closes it.
+    /// Closes what was due when the audit began, after it has settled every row key: each loss in every partition,
+    /// behind the audit's corrections, and then in the table. Safe to repeat: a repaired loss never opens again. One
+    /// that is repaired in some partitions only is still open in the table, so the next audit closes it.
     async fn is_done(&self, due: &Due) -> anyhow::Result<()> {
         for number in due.losses.intersection(&self.open_losses().await?) {
             for partition in 0..self.config.partitions {

@@ -1,4 +1,5 @@
-//! One look at many row keys: their rows, a marker beside the rows of each, the log up to the markers, and the counters.
+//! One look at many row keys: reads their rows, puts a *marker* beside each (an item that shows in the log how far the
+//! stream is), follows the log until it has the markers, and compares the rows with the counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +19,12 @@ use super::Recount;
 use super::tails::Tails;
 use crate::calls::at_once;
 
-/// Row keys whose rows are read at once: what is written beside them waits behind few reads.
+/// How many row keys' rows are read at once: few, so that the writes of markers need not wait behind many reads.
 const READS: usize = 16;
-/// Batches of markers and of lines put at once.
+/// How many batches of markers or of ledger lines are put at once.
 pub(super) const WRITES: usize = 16;
 
-/// What a look has come to.
+/// What a look has found.
 pub(super) struct Looked {
     pub(super) found: Vec<(RowKey, Found)>,
     /// Row keys that there was no room for.
@@ -35,24 +36,24 @@ pub(super) struct Looked {
 pub(super) enum Found {
     /// The counter has what the rows have.
     Equal,
-    /// A weight cannot be read, which the counter says.
+    /// It does, but the weight of a row cannot be read, which the counter says.
     Doubtful,
-    /// It has something else: what this row key needs of a correction, and what differs.
+    /// The counter has something else: the correction that this row key needs, and what differs.
     Differs(Correction, Drift),
-    /// The total is not the sum of its parts, which the correction of another row key sets right.
+    /// The total is not the sum of its parts. The correction of another row key sets that right.
     Waits,
     /// The counter's item cannot be read.
     Unreadable(String),
-    /// Nothing: why.
+    /// The look proves nothing, for this reason.
     Void(&'static str),
 }
 
-/// Row keys by what is known of them, with their tails.
+/// The tails of the log, and the row keys with what is known of them.
 type Keys<'a> = Tails<'a, Map<RowKey, Key>>;
 
 impl Recount {
-    /// Looks at row keys. A dry run puts no markers: it waits until the log has all changes up to then, by this machine's
-    /// clock.
+    /// Looks at row keys. A dry run puts no markers: it waits until the log has all changes up to a time by this
+    /// machine's clock.
     pub(super) async fn look(&self, keys: Vec<RowKey>) -> anyhow::Result<Looked> {
         let partitions: BTreeSet<u32> = keys.iter().map(|key| self.partition(key)).collect();
         let take = |keys: &mut Map<RowKey, Key>, at, entry: &Entry| {
@@ -75,7 +76,7 @@ impl Recount {
             false => key.is_complete(),
         };
         tails.follow(|tails| tails.taken.values().all(|key| is_void(tails, key) || is_complete(tails, key))).await?;
-        // What was folded by now is in the counters.
+        // Everything before these places is in the counters, which are read next.
         let passed = self.folds().await?;
         let counters = self.counters(tails.taken.keys()).await?;
         let passed = |key: &Key| passed.get(&self.partition(key.id())).copied().unwrap_or_default();
@@ -100,7 +101,7 @@ impl Recount {
         Ok(Looked { found: once_for_each_total(found.collect()), deferred })
     }
 
-    /// Reads the rows of the row keys, as far as there is room; those that there is none for.
+    /// Reads rows while there is room for them. Returns the row keys that there was no room for.
     async fn read_rows(&self, keys: Vec<RowKey>, tails: &mut Keys<'_>) -> anyhow::Result<Vec<RowKey>> {
         let (held, losses) = (AtomicUsize::new(0), &*tails);
         let rows = |key: RowKey| {
@@ -141,7 +142,7 @@ impl Recount {
         at_once(WRITES, markers.chunks(PUTS).map(|some| self.mark(some).boxed())).await.map(|_| ())
     }
 
-    /// The counters of row keys as they are now.
+    /// Returns the counters of row keys as they are now.
     pub(super) async fn counters(
         &self,
         keys: impl Iterator<Item = &RowKey>,
@@ -154,7 +155,7 @@ impl Recount {
     }
 }
 
-/// Each correction sets the total right: one of it alone is needed only where there is no other.
+/// Drops corrections of a total where its counter has another correction: each sets the total right.
 fn once_for_each_total(mut found: Vec<(RowKey, Found)>) -> Vec<(RowKey, Found)> {
     let is_total = |found: &Found| matches!(found, Found::Differs(_, Drift { cause: Cause::Total, .. }));
     found.sort_by_key(|(_, found)| is_total(found));

@@ -1,4 +1,4 @@
-//! Row keys by name: those of posts and counters that were named, and those that wait in the queue.
+//! Recounts of some row keys: those of named posts and counters, and those that wait in the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
@@ -18,27 +18,27 @@ use super::rounds::Open;
 use super::{Ended, Recount};
 use crate::calls::{Calls, at_once};
 
-/// Row keys of the queue that are settled together: so few that all of them are remembered if they are left.
+/// How many queued row keys are settled together: so few that all of them are remembered if they are left.
 const QUEUED: usize = 4_096;
-/// How long before a row key of the queue is looked at again that was left.
+/// How long a queued row key that was left waits before it is looked at again.
 const LEFT_AGAIN: Duration = Duration::from_secs(60);
 
-/// Row keys that were left in the queue and wait there for a while, unless they are asked for again.
+/// Row keys that were left in the queue, and until when each waits there, unless it is asked for again.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(BTreeMap<RowKey, (u64, Duration)>);
 
 impl Waiting {
-    /// Whether this is to be settled now.
+    /// Returns whether a queued row key is to be settled now.
     fn is_due(&self, queued: &Queued, now: Duration) -> bool {
         self.0.get(&queued.key).is_none_or(|(asked, until)| *asked != queued.asked || *until <= now)
     }
 }
 
 impl Recount {
-    /// Settles the counters `names` of `posts`, all of their counters where none is named.
+    /// Settles the counters `names` of `posts`, or all of their counters if none is named.
     ///
     /// # Errors
-    /// A counter that there is none of, and as [`keys`](Self::keys).
+    /// A name that no counter has, and as [`keys`](Self::keys).
     pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
         let chosen = chosen(&defined(&self.calls, &self.ports.deployment).await?, names)?;
         self.findings.so_far().counters += (posts.len() * chosen.len()) as u64;
@@ -50,13 +50,13 @@ impl Recount {
         self.keys(keys).await
     }
 
-    /// What is queued now, in parts.
+    /// Returns what is queued now, page by page.
     fn queued(&self) -> BoxStream<'_, anyhow::Result<Vec<Queued>>> {
         let page = move |after: Option<Cursor>| async move { self.ports.recounts.queued(after.as_ref()).await };
         self.calls.pages("read the queue", page)
     }
 
-    /// Whether anything is queued that does not wait.
+    /// Returns whether anything is queued that does not wait.
     pub(crate) async fn is_queued(&self, waiting: &Waiting) -> anyhow::Result<bool> {
         let (mut pages, now) = (self.queued(), self.calls.after(Duration::ZERO));
         while let Some(page) = pages.try_next().await? {
@@ -67,8 +67,8 @@ impl Recount {
         Ok(false)
     }
 
-    /// Settles what is queued now and does not wait. A row key leaves the queue once a look has found it equal; those that had
-    /// to be corrected are to be looked at once more.
+    /// Settles what is queued now and does not wait. A row key leaves the queue once a look has found it equal. Returns
+    /// those that had to be corrected, which are to be looked at once more.
     pub(crate) async fn queue(&self, waiting: &mut Waiting) -> anyhow::Result<(Ended, Vec<Open>)> {
         let (mut ended, mut corrected, mut pages) = (Ended::default(), Vec::new(), self.queued());
         while let Some(page) = pages.try_next().await? {
@@ -98,7 +98,7 @@ impl Recount {
         at_once(WRITES, keys.into_iter().map(|key| enqueue(key).boxed())).await.map(|_| ())
     }
 
-    /// Takes what is settled off the queue. Safe to repeat: what was asked for again stays.
+    /// Takes settled row keys off the queue; those that were left wait. Safe to repeat: what was asked for again stays.
     async fn take_off(&self, queued: &[Queued], waiting: &mut Waiting) -> anyhow::Result<()> {
         let left: BTreeSet<RowKey> = self.left().into_iter().collect();
         let until = self.calls.after(LEFT_AGAIN);
@@ -116,8 +116,8 @@ impl Recount {
         at_once(WRITES, settled.into_iter().map(|queued| dequeue(queued).boxed())).await.map(|_| ())
     }
 
-    /// Those of `keys` with anything to count: in their counters, or a row. A look at others would put markers where nothing
-    /// is.
+    /// Returns those of `keys` that have anything to count: a part of their counter, or a row. A look at others would
+    /// put markers where nothing is.
     async fn used(&self, keys: Vec<RowKey>) -> anyhow::Result<Vec<RowKey>> {
         let counters = self.counters(keys.iter()).await?;
         let is_counted = |key: &RowKey| match counters.get(&key.counter) {
@@ -139,22 +139,22 @@ impl Recount {
     }
 }
 
-/// The deployment's counters, in the order in which they were defined.
+/// Returns the deployment's counters, in the order in which they were defined.
 async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
     calls.read("read the counters", 1, || deployment.definitions()).await
 }
 
-/// Every row key of the counters `named` of `posts`, each once.
+/// Returns every row key of the counters `named` of `posts`, each once.
 pub(crate) fn row_keys(posts: &[PostId], named: &[Definition], shards: ShardCount) -> Vec<RowKey> {
     let counters = posts.iter().flat_map(|post| named.iter().map(|of| (post.clone(), of.name.clone())));
     let counters: BTreeSet<CounterId> = counters.map(|(post, name)| CounterId { post, name }).collect();
     counters.iter().flat_map(|counter| RowKey::all(counter, shards)).collect()
 }
 
-/// Those of `names`, or all where none is named.
+/// Returns the counters of these `names`, or all if none is named.
 ///
 /// # Errors
-/// A name that none of them has.
+/// A name that no counter has.
 pub fn chosen(defined: &Definitions, names: &[String]) -> anyhow::Result<Vec<Definition>> {
     if names.is_empty() {
         return Ok(defined.iter().cloned().collect());

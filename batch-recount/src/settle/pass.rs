@@ -1,12 +1,12 @@
-//! The cheap pass of an audit over the posts of one part: the rows are scanned into sums, then the counters, while the tails of
-//! the log say which row keys move. A counter that has what the rows had, and did not move since before they were read, is
-//! proved.
+//! The cheap pass of an audit over the posts of one part: scans the rows into sums, then scans the counters, and
+//! meanwhile reads in the log which row keys move. A counter is proved if it has what its rows had and its row key did
+//! not move since before they were read.
 //!
-//! A row key moves if the log has an entry of it behind the place where the log ended when the pass began: what stands before
-//! that place happened before any row is read, and is in the counters once the folds have passed it.
+//! A row key moves if the log has an entry of it behind the place where the log ended when the pass began. What is
+//! before that place happened before any row was read, and is in the counters once the folds have passed it.
 //!
-//! What happened to the rows before they were read may still be on its way to the log. So a marker is put behind the scan, and
-//! the counters are scanned once every partition has all changes up to its second, by the clock of the store.
+//! What happened to the rows before they were read may still be on its way to the log. So a marker is put behind the
+//! scan, and the counters are scanned once every partition has all changes up to its second, by the clock of the store.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -27,18 +27,18 @@ use super::sums::{Part, Sums};
 use super::tails::Tails;
 use super::{Behind, POLL, Recount};
 
-/// Fingerprints kept of row keys that have moved. Where more have, all of them may have.
+/// How many fingerprints of moved row keys are kept. If there are more, all row keys count as moved.
 const MOST: usize = 8_000_000;
 
-/// What a pass has come to.
+/// What a pass has found.
 pub(super) struct Passed {
-    /// Row keys that are not proved; none of a pass that was wanted for some.
+    /// Row keys that are not proved; none if the pass was wanted for some row keys.
     pub(super) doubts: Vec<RowKey>,
-    /// Of those that it was wanted for, the ones that are not proved.
+    /// The row keys that the pass was wanted for and that are not proved.
     pub(super) unproved: Option<Set<RowKey>>,
     /// Counters whose items cannot be read.
     pub(super) unreadable: u64,
-    /// Parts that there was no room for.
+    /// Parts of the posts that there was no room for.
     pub(super) rest: Vec<Part>,
 }
 
@@ -46,15 +46,15 @@ pub(super) struct Passed {
 struct Pass<'a> {
     of: &'a Recount,
     tails: Tails<'a, Seen>,
-    /// When the tails are to be read on.
+    /// When the pass reads the tails next.
     due: Duration,
     sums: Sums,
-    /// Partitions of which everything before the place where the pass began is in the counters.
+    /// Partitions whose counters have everything before the place where the pass began.
     folded: BTreeSet<u32>,
     passed: Passed,
 }
 
-/// What the tails have of the log.
+/// What the pass has read in the log.
 #[derive(Debug, Default)]
 struct Seen {
     /// Fingerprints of the row keys whose entries change what is counted. Two keys may share one, which costs a look.
@@ -65,7 +65,7 @@ struct Seen {
 }
 
 impl Recount {
-    /// Those of row keys that passes over `part` prove, and the others.
+    /// Runs passes over `part`. Returns the row keys that these prove, and the others.
     pub(super) async fn proved(&self, open: Vec<Open>, part: Part) -> anyhow::Result<(Vec<Open>, Vec<Open>)> {
         let mut keys: Set<RowKey> = open.iter().map(|open| open.key.clone()).collect();
         let mut parts = vec![part];
@@ -77,8 +77,8 @@ impl Recount {
         Ok(open.into_iter().partition(|open| !keys.contains(&open.key)))
     }
 
-    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for; for the sake of the `wanted` row
-    /// keys alone, where there are any.
+    /// Carries out a pass over the posts of `part`, or over as many of them as there is room for. If row keys are
+    /// `wanted`, the pass is for their sake alone.
     pub(super) async fn pass(&self, part: Part, wanted: Option<Set<RowKey>>) -> anyhow::Result<Passed> {
         let partitions = (0..self.config.partitions).collect();
         let take = |seen: &mut Seen, _, entry: &Entry| seen.take(entry);
@@ -100,7 +100,7 @@ impl Recount {
         Ok(pass.passed)
     }
 
-    /// Reports the rows of no member and those that stand elsewhere. Nothing of a tombstone counts.
+    /// Reports rows that are of no member, or under another key than theirs. Tombstones do not count.
     fn check_places(&self, rows: &[ScannedRow]) {
         for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
             let key: Option<RowKey> = rows[0].pk.parse().ok();
@@ -119,7 +119,7 @@ impl Recount {
 }
 
 impl Pass<'_> {
-    /// Scans the rows, and follows the tails until all that happened to them before is in the log.
+    /// Scans the rows, and follows the tails until the log has all that happened to them before.
     async fn scan_rows(&mut self) -> anyhow::Result<()> {
         let of = self.of;
         let scan =
@@ -143,7 +143,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The next page of a scan. The tails are read on meanwhile.
+    /// Returns the next page of a scan, and reads the tails on meanwhile.
     async fn next<T>(&mut self, scan: &mut BoxStream<'_, anyhow::Result<T>>) -> anyhow::Result<Option<T>> {
         let calls = &self.of.calls;
         let clock = calls.clock();
@@ -159,7 +159,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Adds a page of rows to the sums: each counts for the key that it stands under, wherever it belongs.
+    /// Adds a page of rows to the sums: each counts for the key that it is under, wherever it belongs.
     fn add(&mut self, rows: &[ScannedRow]) {
         for rows in rows.chunk_by(|one, next| one.pk == next.pk) {
             let Ok(key) = rows[0].pk.parse() else { continue };
@@ -169,7 +169,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A time by the clock of the store that all rows were read before. A dry run takes this machine's clock.
+    /// Returns a time, by the clock of the store, that all rows were read before. A dry run takes this machine's clock.
     async fn end_of_rows(&mut self) -> anyhow::Result<UnixMillis> {
         let (of, guard) = (self.of, self.of.rules.guard);
         let Some(key) = self.sums.any().filter(|_| !of.rules.dry_run).cloned() else {
@@ -193,7 +193,7 @@ impl Pass<'_> {
         let mut scan = of.calls.scan("scan counters", of.rules.segments, scan);
         while let Some(mut page) = self.next(&mut scan).await? {
             page.retain(|(id, _)| part.has(&RowKey::first(id)));
-            // The folds have read the log up to the places of their counters.
+            // The folds have read the log up to the versions of these counters. The tails have to reach them, too.
             self.tails.follow(|tails| page.iter().all(|(id, counter)| is_reached(tails, id, counter))).await?;
             if self.is_first() {
                 of.findings.so_far().counters += page.len() as u64;
@@ -208,7 +208,7 @@ impl Pass<'_> {
                 }
             }
         }
-        // Rows that no counter has a part for.
+        // These are the rows that no counter has a part for.
         for (key, sum) in self.sums.drain() {
             self.judge(key, sum == Some(0), None);
         }
@@ -221,13 +221,13 @@ impl Pass<'_> {
             let shard = key.shard;
             let is_doubted = counter.doubt.contains(&shard);
             let agrees = self.sums.take(&key) == Some(counter.part(shard)) && !is_doubted;
-            // Correcting one of its parts sets the total right.
+            // One part in doubt is enough: its correction sets the total right.
             let agrees = agrees && std::mem::replace(&mut adds_up, true);
             self.judge(key, agrees, Some(counter.version));
         }
     }
 
-    /// Proves a row key, or leaves it in doubt.
+    /// Proves a row key, or keeps it in doubt.
     fn judge(&mut self, key: RowKey, agrees: bool, version: Option<Place>) {
         let reached = self.tails.reached(&key);
         let is_known = self.folded.contains(&self.of.partition(&key)) && reached.is_whole;
@@ -240,19 +240,20 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether everything is counted and reported that is found: of a pass that is wanted for some row keys, the first has.
+    /// Returns whether this pass counts and reports what it finds. For a pass that is wanted for some row keys, an
+    /// earlier one did.
     fn is_first(&self) -> bool {
         self.passed.unproved.is_none()
     }
 }
 
-/// Whether the tail has come up to a counter's place, or nothing comes of it.
+/// Returns whether the tail has come up to a counter's version, or need not wait for it.
 fn is_reached(tails: &Tails<'_, Seen>, id: &CounterId, counter: &Outcome<Counter>) -> bool {
     let reached = tails.reached(&RowKey::first(id));
     !reached.is_whole || !counter.as_ref().is_ok_and(|counter| counter.version > reached.place)
 }
 
-/// The row keys that a counter has something of; one of them where its total is wrong.
+/// Returns the row keys that a counter has something of; one of them if only its total is wrong.
 pub(super) fn keys_of(id: &CounterId, counter: &Counter) -> impl Iterator<Item = RowKey> {
     let mut shards: BTreeSet<Shard> = counter.parts.keys().chain(&counter.doubt).copied().collect();
     if shards.is_empty() && !counter.adds_up() {

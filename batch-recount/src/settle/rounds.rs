@@ -1,4 +1,5 @@
-//! Looks at row keys, round after round, until each is settled.
+//! Looks at row keys, round after round, until each is *settled*, which means that a look found its counter equal, or
+//! *left*, since too many looks did not. Sends the corrections that they need.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,42 +20,42 @@ use super::{Ended, POLL, Recount};
 use crate::calls::at_once;
 use crate::metrics;
 
-/// Corrections of a run that the log of the process has one by one.
+/// How many corrections of a run the process logs one by one.
 const TOLD: u64 = 1_000;
 
-/// Row keys left that are remembered one by one.
+/// How many of the row keys left are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// Corrections sent at once, which Kafka's client gathers into few requests.
+/// How many corrections are sent at once, which Kafka's client gathers into few requests.
 const SENT: usize = 1024;
 
-/// Who has corrected a count, on the ledger.
+/// The name that the ledger gives for these corrections.
 const BY: &str = "tally-batch-recount";
 
 /// A row key that is not settled.
 pub(crate) struct Open {
     pub(crate) key: RowKey,
-    /// Looks that have not settled it.
+    /// How many looks have not settled it.
     looks: u32,
-    /// A correction of it was sent.
+    /// Whether a correction of it was sent.
     is_corrected: bool,
-    /// It was settled after that, and is looked at once more.
+    /// Whether it was settled after that, and is looked at once more.
     is_rechecked: bool,
-    /// Why it differs, once its count was called doubtful before it is corrected.
+    /// Why it differs, once its count was marked as doubtful. The correction comes after that.
     doubted: Option<Cause>,
 }
 
-/// What becomes of a row key after a look.
+/// What happens to a row key after a look.
 enum Next {
     Settled,
     Doubtful,
     Left,
     Again,
-    /// A correction is sent.
+    /// A correction or a doubt is sent.
     Sent,
 }
 
-/// What is sent after a look, and the lines of the ledger that are written before.
+/// What is sent after a look, and the lines of the ledger, which are written before.
 #[derive(Default)]
 struct Sends {
     corrections: Vec<Correction>,
@@ -67,7 +68,7 @@ impl Sends {
         Next::Sent
     }
 
-    /// Calls a count doubtful instead of correcting it.
+    /// Marks a count as doubtful instead of correcting it.
     fn doubt(&mut self, correction: Correction) -> Next {
         let parts = correction.parts.keys().map(|shard| (*shard, Amend::Doubt)).collect();
         self.send(Correction { parts, ..correction })
@@ -75,7 +76,7 @@ impl Sends {
 }
 
 impl Recount {
-    /// Settles row keys: those that had to be corrected are looked at once more a minute later.
+    /// Settles row keys. A minute later it looks once more at those that had to be corrected.
     ///
     /// # Errors
     /// A recount cannot begin, or a store refuses what it is asked.
@@ -84,8 +85,8 @@ impl Recount {
         self.rechecked(settled, None).await
     }
 
-    /// Settles row keys; also those that had to be corrected. Where there are many of a `part`, another pass over it finds
-    /// equal what was corrected, instead of a look at each.
+    /// Settles row keys, and also returns those that had to be corrected. If many of a `part` had to be, another pass
+    /// over it proves them, instead of a look at each.
     pub(crate) async fn settle(&self, keys: Vec<RowKey>, part: Option<Part>) -> anyhow::Result<(Ended, Vec<Open>)> {
         let mut keys = keys;
         self.findings.so_far().doubted += keys.len() as u64;
@@ -95,7 +96,7 @@ impl Recount {
         self.rounds(keys.into_iter().map(open).collect(), part, true).await
     }
 
-    /// What the settling has come to, with the second look at what was corrected.
+    /// Looks once more at what a settling has corrected. Returns how both ended.
     pub(crate) async fn rechecked(
         &self,
         (mut ended, corrected): (Ended, Vec<Open>),
@@ -105,13 +106,13 @@ impl Recount {
         Ok(ended)
     }
 
-    /// The row keys that were left, or are in doubt, since this was asked last, as far as they are remembered.
+    /// Takes the row keys that were left, or are in doubt, since the last call; at most 10,000 of them.
     pub fn left(&self) -> Vec<RowKey> {
         std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks once more at row keys that were corrected and are settled. A difference says that records are lost or out of
-    /// order, unless the counter was edited again.
+    /// Looks once more at row keys that were corrected and are settled. A difference raises an alarm: records are lost
+    /// or out of order, unless the counter was edited again.
     pub(crate) async fn recheck(&self, corrected: Vec<Open>, part: Option<Part>) -> anyhow::Result<Ended> {
         if corrected.is_empty() {
             return Ok(Ended::default());
@@ -125,8 +126,8 @@ impl Recount {
         Ok(self.rounds(again.into(), None, false).await?.0)
     }
 
-    /// Rounds over row keys until each is settled or left; also those that were corrected and found equal, by looks, or by
-    /// passes while there are many. Progress counts them the first time.
+    /// Looks at row keys until each is settled or left; while there are many, passes take the place of looks. Returns
+    /// how that ended, and the row keys that were corrected and found equal. Progress counts row keys the first time.
     async fn rounds(
         &self,
         mut todo: VecDeque<Open>,
@@ -175,7 +176,7 @@ impl Recount {
         Ok((ended, corrected))
     }
 
-    /// What becomes of a row key of which this was found; losses are open, or not.
+    /// Decides what happens to a row key after a look; `is_lossy` says that losses are open.
     fn next(&self, open: &mut Open, found: Found, is_lossy: bool, sends: &mut Sends) -> Next {
         let key = &open.key;
         match found {
@@ -209,7 +210,7 @@ impl Recount {
                 if is_large && !self.rules.force && !is_lossy {
                     tracing::warn!(%key, before, after, "a large correction was withheld: run with --force");
                     self.findings.withheld(drift);
-                    // The count is called doubtful until an operator runs with it.
+                    // The count is marked as doubtful until an operator runs with --force.
                     if cause != Cause::Suspect {
                         sends.doubt(correction);
                     }
@@ -233,7 +234,7 @@ impl Recount {
             tracing::error!(%key, before, after, "a row key differs again: records may be lost or out of order");
             self.findings.alarm();
         } else if open.is_corrected {
-            // The last correction was not applied: another one was before it, a loss, or the fold is late.
+            // The last correction was not applied: another one or a loss came before it, or the fold is late.
             return self.again(open, "it differs still").unwrap_or_else(|| sends.send(correction));
         }
         let (key, why) = (&open.key, cause.label());
@@ -259,7 +260,7 @@ impl Recount {
         sends.send(correction)
     }
 
-    /// Leaves a row key that too many looks have not settled.
+    /// Counts a look that did not settle a row key. Leaves the row key if it was the last that is allowed.
     fn again(&self, open: &mut Open, why: &str) -> Option<Next> {
         open.looks += 1;
         let (key, looks) = (&open.key, open.looks);
@@ -280,7 +281,8 @@ impl Recount {
         Next::Left
     }
 
-    /// Writes lines of the ledger, before what they say is sent. Safe to repeat: it is the same line.
+    /// Writes lines of the ledger, before the corrections that they tell of are sent. Safe to repeat: the lines are the
+    /// same.
     async fn write_down(&self, lines: Vec<LedgerEntry>) -> anyhow::Result<()> {
         let put = |lines| async move {
             let put = || self.ports.recounts.put_ledger(lines);
@@ -289,9 +291,9 @@ impl Recount {
         at_once(WRITES, lines.chunks(PUTS).map(|lines| put(lines).boxed())).await.map(|_| ())
     }
 
-    /// Sends corrections, one of each counter: all of one look at it have seen the same. Waits until the folds have met them or
-    /// patience ends. Safe to repeat: a counter takes a correction only if it has as many as the correction has seen, and taking
-    /// it raises them.
+    /// Sends corrections, one for each counter: those of one look have seen the same counter. Waits until the folds
+    /// have met them or patience ends. Safe to repeat: a counter takes a correction only if it has as many as the
+    /// correction has seen, and then has one more.
     async fn send(&self, corrections: Vec<Correction>) -> anyhow::Result<()> {
         let mut joined: BTreeMap<CounterId, Correction> = BTreeMap::new();
         for correction in corrections {
@@ -312,12 +314,12 @@ impl Recount {
             let end = ends.entry(partition).or_default();
             *end = offset.next().max(*end);
         }
-        // A look before that would find the same difference again.
+        // An earlier look would find the same difference again.
         self.folded(&ends).await.map(|_| ())
     }
 
-    /// Waits until the folds have stored that everything before these offsets is in the counters, or patience ends; the partitions
-    /// of which it is.
+    /// Waits until the folds have stored that everything before these offsets is in the counters, or patience ends.
+    /// Returns the partitions where it is.
     ///
     /// # Errors
     /// The log is in another topic by now.
@@ -325,7 +327,7 @@ impl Recount {
         let deadline = self.calls.after(self.rules.patience);
         loop {
             let folds = self.folds().await?;
-            // After the folds: if the topic is the same still, their places are in it.
+            // Checked after the folds: if the topic is still the same, their places are in it.
             self.require_same_log().await?;
             // A fold may be in a later generation than the topic's, where its partition lost its end once.
             let is_in = |fold: &Place, end| fold.generation() >= self.config.generation && fold.offset() >= end;
@@ -339,7 +341,7 @@ impl Recount {
         }
     }
 
-    /// The places of the partitions that the folds have stored: everything before is in the counters.
+    /// Returns the places that the folds have stored: everything before them is in the counters.
     pub(super) async fn folds(&self) -> anyhow::Result<BTreeMap<u32, Place>> {
         let read = || self.ports.changes.standings(self.config.partitions);
         let standings = self.calls.read("read how far the folds are", self.config.partitions as usize, read).await?;
@@ -347,9 +349,9 @@ impl Recount {
     }
 }
 
-/// Whether the number may be called exact although it differs. Such a number is called doubtful first: a reader may have it in
-/// memory for a second after the counter has another one, and no reader is to be told it as exact from then on. The next look
-/// corrects it, after the guard at least. While a loss is open nothing is exact.
+/// Returns whether answers may call the number exact although it differs. If so, it is marked as doubtful first: an API
+/// process may have it in memory for a second after another one shows the corrected number, and must not call it exact
+/// then. The next look corrects it, after the guard at least. While a loss is open nothing is exact.
 fn looks_exact(cause: Cause) -> bool {
     matches!(cause, Cause::Drift | Cause::NoRows | Cause::MissingCounter)
 }

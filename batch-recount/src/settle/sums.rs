@@ -1,4 +1,5 @@
-//! What the rows of many row keys come to, as a scan reads them.
+//! Sums the weights of rows, which is what they count for, by row key, as the scan of an audit reads them. If memory is
+//! short, keeps one *part* of the posts, and leaves the others to later passes.
 
 use serde::{Deserialize, Serialize};
 use tally_core::Map;
@@ -17,9 +18,9 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(super) struct Sums {
     part: Part,
-    /// `None` where a weight cannot be read, or the sum has more than 64 bits.
+    /// The sum of each row key; `None` where a weight cannot be read, or the sum has more than 64 bits.
     sums: Map<RowKey, Option<i64>>,
-    /// How many there may be.
+    /// How many sums there may be.
     most: usize,
     /// Parts that there was no room for.
     rest: Vec<Part>,
@@ -42,7 +43,7 @@ impl Sums {
         Self { part, sums: Map::default(), most, rest: Vec::new() }
     }
 
-    /// Adds a row's weight; `None` where it cannot be read. Where there is no room any more, half of the posts are given up.
+    /// Adds a row's weight; `None` if it cannot be read. If there is no room any more, gives up half of the posts.
     pub(super) fn add(&mut self, key: &RowKey, weight: Option<Weight>) {
         if !self.part.has(key) {
             return;
@@ -60,27 +61,27 @@ impl Sums {
         }
     }
 
-    /// The part that there was room for.
+    /// Returns the part that there was room for.
     pub(super) fn part(&self) -> Part {
         self.part
     }
 
-    /// The parts that there was no room for.
+    /// Returns the parts that there was no room for.
     pub(super) fn rest(&self) -> &[Part] {
         &self.rest
     }
 
-    /// One of the row keys.
+    /// Returns one of the row keys.
     pub(super) fn any(&self) -> Option<&RowKey> {
         self.sums.keys().next()
     }
 
-    /// What the rows of `key` come to, which is asked for once; 0 where there are none.
+    /// Removes the sum of `key` and returns it; 0 if there are no rows.
     pub(super) fn take(&mut self, key: &RowKey) -> Option<i64> {
         self.sums.remove(key).unwrap_or(Some(0))
     }
 
-    /// The sums that were not asked for.
+    /// Removes and returns all sums that are left.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (RowKey, Option<i64>)> + use<> {
         std::mem::take(&mut self.sums).into_iter()
     }

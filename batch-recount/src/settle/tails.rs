@@ -1,4 +1,5 @@
-//! Tails of the log: what a fold of a partition accepts behind a position that it has stored.
+//! Tails: the log of changes behind the positions that the folds have stored. A recount reads a tail as the fold does,
+//! and so accepts the same entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tally_service::Host;
 
 use super::{Behind, POLL, Recount};
 
-/// What a process waits for that found itself behind, by the name that its readiness shows, and how often it looks.
+/// The readiness condition of a process that waits for the log, and how often it looks.
 const LOG: &str = "changes";
 const CATCHING_UP: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
@@ -24,7 +25,7 @@ const CATCHING_UP: Backoff = Backoff { base: Duration::from_secs(1), cap: Durati
 pub(super) struct Tails<'a, T> {
     of: &'a Recount,
     tails: BTreeMap<u32, Tail>,
-    /// What is made of what the tails accept.
+    /// What `take` has made of the entries that the tails accept.
     pub(super) taken: T,
     take: fn(&mut T, Place, &Entry),
 }
@@ -38,7 +39,7 @@ struct Tail {
     filter: Filter,
     /// The last announcement of a loss before the tail began.
     loss: Option<Place>,
-    /// A part of the log is not there any more.
+    /// Whether a part of the log is not there any more.
     torn: bool,
 }
 
@@ -47,15 +48,16 @@ struct Tail {
 pub(super) struct Reached {
     /// Everything before this place was read.
     pub(super) place: Place,
-    /// Every change that was in the table by then was read; `None` while that is not known.
+    /// Every change that was in the table by this time was read; `None` while that is not known.
     pub(super) as_of: Option<UnixMillis>,
-    /// No loss was announced since the tail began. Otherwise nothing is known of what it has.
+    /// Whether no loss was announced since the tail began, and no part of the log is gone. If not, the tail proves
+    /// nothing.
     pub(super) is_whole: bool,
 }
 
 impl<'a, T: Send> Tails<'a, T> {
-    /// Begins where the folds of these partitions are stored, as soon as that is behind the announcement of every loss that is
-    /// open.
+    /// Begins at the positions that the folds of these partitions have stored. Waits until these are behind the
+    /// announcement of every open loss.
     ///
     /// # Errors
     /// The folds do not get there in time, or the log is in another topic by now.
@@ -116,7 +118,7 @@ impl<'a, T: Send> Tails<'a, T> {
         Ok(())
     }
 
-    /// Reads on until something `is_there`, or patience ends; whether it is.
+    /// Reads on until `is_there` holds, or patience ends. Returns whether it holds.
     pub(super) async fn follow(&mut self, is_there: impl Fn(&Self) -> bool + Send) -> anyhow::Result<bool> {
         let calls = &self.of.calls;
         let deadline = calls.after(self.of.rules.patience);
@@ -131,24 +133,24 @@ impl<'a, T: Send> Tails<'a, T> {
         Ok(true)
     }
 
-    /// How far the tail of a row key is.
+    /// Returns how far the tail of a row key is.
     pub(super) fn reached(&self, key: &RowKey) -> Reached {
         self.tails[&self.of.partition(key)].reached()
     }
 
-    /// The last announcement of a loss before the tail of a row key began.
+    /// Returns the last announcement of a loss before the tail of a row key began.
     pub(super) fn loss(&self, key: &RowKey) -> Option<Place> {
         self.tails[&self.of.partition(key)].loss
     }
 
-    /// How far each tail is.
+    /// Returns how far each tail is.
     pub(super) fn each(&self) -> impl Iterator<Item = (u32, Reached)> {
         self.tails.iter().map(|(index, tail)| (*index, tail.reached()))
     }
 }
 
 impl Tail {
-    /// Whether the tail goes on in this log.
+    /// Returns whether the tail can go on in this log.
     fn is_in(&self, of: &Recount, log: &Log) -> bool {
         let holds = log.topic == of.config.topic && (log.start..=log.end).contains(&self.place.offset());
         // A partition that lost its end has gone on in a later generation than the topic's.
@@ -162,14 +164,14 @@ impl Tail {
 }
 
 impl Recount {
-    /// Waits until a recount of everything could begin, and the log has all that is in the tables now. Until then `host` is not
-    /// ready, and says what is waited for.
+    /// Waits until a recount of everything could begin, and the log has all that is in the tables now. Until then
+    /// `host` is not ready, and says what is missing.
     pub(crate) async fn caught_up(&self, host: &Host) -> anyhow::Result<()> {
         let until = self.calls.now().plus(self.rules.guard);
         let look = || async {
             match self.has_all_before(until).await {
                 Err(behind) if behind.is::<Behind>() => Err(Fault::Transient(behind.to_string())),
-                // What a call does not get over is no reason to wait.
+                // A fault that a call does not get over is no reason to wait.
                 result => Ok(result),
             }
         };
@@ -190,7 +192,7 @@ impl Recount {
         }
     }
 
-    /// The tails, unless they cannot begin yet.
+    /// Begins the tails. Fails with [`Behind`] while they cannot begin.
     async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<BTreeMap<u32, Tail>> {
         let behind = |why: String| Err(Behind(format!("a recount cannot begin: {why}")).into());
         let (open, logs, changes) = (self.open_losses().await?, self.logs().await?, &self.ports.changes);
@@ -205,7 +207,7 @@ impl Recount {
                 return behind(format!("the fold of {partition} has not read the announcement of loss {loss}"));
             }
             if filter.loss().is_some() && filter.standing().as_of.is_none() {
-                // What an ended stream shard had unread may still come, behind later entries of the same rows in its children.
+                // Unread records of an ended stream shard may still come, behind later entries of its children.
                 return behind(format!("the fold of {partition} does not know all stream shards"));
             }
             let tail = Tail { partition, place, loss: filter.loss(), filter, torn: false };
@@ -222,15 +224,15 @@ impl Recount {
         Ok(tails)
     }
 
-    /// Whether the message that a fold read last is the one that stands there, as far as that can be read now. One that was
-    /// deleted since is taken for it.
+    /// Returns whether the message that a fold read last is still in its place. A message that Kafka has deleted since
+    /// counts as being there.
     async fn finds(&self, partition: &Partition, read: Option<ReadTo>, log: &Log) -> anyhow::Result<bool> {
         let Some(ReadTo { at, last }) = read.filter(|read| log.start < read.at.offset()) else { return Ok(true) };
         let from = Offset(at.offset().0 - 1);
         let records = match self.ports.log.reader.read(partition, from, at.offset()).await {
             Ok(records) => records,
             Err(fault) => {
-                // The log may have lost its end since it was looked at: then this is never answered.
+                // The log may have lost its end since it was looked at. Then this read never has an answer.
                 self.calls.pause("read the log", fault).await?;
                 return Ok(false);
             }
@@ -239,7 +241,7 @@ impl Recount {
         Ok(records.iter().next().is_some_and(|record| record.offset == from && mark(record) == last))
     }
 
-    /// The logs of the partitions as they are now.
+    /// Returns the logs of the partitions as they are now.
     async fn logs(&self) -> anyhow::Result<BTreeMap<u32, Log>> {
         let logs = self.calls.persist("look at the log", || self.ports.log.reader.logs()).await?;
         Ok(logs.into_iter().map(|(partition, log)| (partition.index, log)).collect())

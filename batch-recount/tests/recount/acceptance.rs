@@ -1,6 +1,6 @@
-//! A recount of a hot post among many small ones while it is written and its stream splits, beside the real change-streamer,
-//! over the emulator. The size is small; `RECOUNT_HOT_ROWS`, `RECOUNT_POSTS` and `RECOUNT_WRITES` make it as large as there is
-//! time for.
+//! A test of a recount of a hot post among many small ones while they are written and the stream splits, beside the
+//! real change-streamer, over the emulator. The sizes are small; `RECOUNT_HOT_ROWS`, `RECOUNT_POSTS` and
+//! `RECOUNT_WRITES` set larger ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use crate::world::shards;
 const TOPIC: &str = "changes";
 const PARTITIONS: u32 = 4;
 
-/// Tables, a log, and the rows that there are.
+/// Tables, a log, and the rows that exist.
 struct World {
     liked: Liked,
     broker: Broker,
     clock: Clock,
 }
 
-/// A producer to a topic that states when each record was appended.
+/// A producer that states when each record was appended to the topic.
 struct Stamping(Broker, Clock);
 
 #[async_trait]
@@ -83,7 +83,7 @@ impl World {
         Running::start(recount::App::with_ports(Some(shards()), scope, rules, self.ports()), self.host(name))
     }
 
-    /// The posts whose counts are not as their rows, once everything that is written by now is counted.
+    /// Waits until everything that is written is counted. Returns the counters that do not equal their rows.
     async fn wrong(&self, posts: u64) -> Vec<CounterId> {
         self.liked.counted(self.clock.now()).await;
         self.liked.wrong(posts).await
@@ -100,11 +100,11 @@ async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_g
     world.liked.fill(0..1, hot).await;
     world.liked.fill(1..posts, 8).await;
     world.liked.counted(world.clock.now()).await;
-    // A quarter of the small posts, as an edit by hand leaves them; and what a loss of the stream leaves behind.
+    // A quarter of the small posts get wrong counts, as edits by hand leave them.
     for n in (1..posts).step_by(4) {
         world.liked.drift(n, n % 8 == 1, 2).await;
     }
-    // How far the stream is fed is stored by now.
+    // By then it is stored how far the stream is fed.
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.liked.counted(world.clock.now()).await;
     streamer.kill().await;

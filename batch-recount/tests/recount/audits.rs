@@ -1,4 +1,4 @@
-//! Audits of everything.
+//! Tests of audits of everything, over the emulated world.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tally_core::topic::{Offset, Partition, TopicId};
 use crate::jobs::views;
 use crate::world::{PARTITIONS, World, key, keys, post, rules, shards, user};
 
-/// A cell of so much, which is more than a recount corrects unasked.
+/// Returns the row key of a cell with so large an amount that a recount does not correct it unasked.
 async fn many_views(world: &World) -> RowKey {
     let key = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
     world.put_row(&key, "\u{1}cell/likes/0", ("n", json!({"N": "5000"}))).await;
@@ -21,7 +21,7 @@ async fn many_views(world: &World) -> RowKey {
     key
 }
 
-/// An audit that corrects one row key, beside what happens meanwhile.
+/// Runs an audit beside `meanwhile`, and expects that it corrects one row key.
 async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
     let recount = world.recount(rules()).await;
     let (ended, ()) = world.beside(async { tokio::join!(recount.audit(), meanwhile) }).await;
@@ -36,7 +36,7 @@ async fn many_row_keys_are_corrected_after_one_look_at_each_and_found_equal_by_p
     for n in 0..20 {
         world.delete(&post(n)).await;
     }
-    // So the counters are gone, and nothing is called exact.
+    // After a loss nothing is called exact, so no row key is marked as doubtful first.
     world.lose().await;
     let keys = (0..20).flat_map(|n| keys(&post(n))).count() as u64;
     let before = world.store.requests("Query");
@@ -61,7 +61,7 @@ async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs()
     assert_eq!((summary.proved, summary.counters, summary.rows, summary.found()), (keys, 5, 60, 0), "{summary:?}");
     assert!(world.store.items("likes").await.len() <= 61, "one marker is put behind the scan");
     assert!(world.lengths().await > before);
-    // A count of rows that there are none of, one that lacks rows, and rows without any count.
+    // One count has no rows, one lacks rows, and rows of one have no count.
     let [one, two, three] = [0, 1, 2].map(post);
     world.edit(&one, "s3", Some(9)).await;
     let left_out = key(&two, &user(1)).shard;
@@ -100,7 +100,7 @@ async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
     world.drift(&key(&post(0), &user(50)), -1).await;
     let scans = world.store.requests("Scan");
     corrects_one(&world, async {
-        // The rows are scanned, and the counters are not.
+        // By now the rows are scanned, and the counters are not.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let segments = u64::from(rules().segments);
         assert_eq!(world.store.requests("Scan") - scans, segments, "a page of each segment of the rows");
@@ -112,7 +112,7 @@ async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
 #[tokio::test(start_paused = true)]
 async fn what_has_moved_before_an_audit_begins_needs_no_look() {
     let world = World::start().await;
-    // The last position is stored before anything is said.
+    // No later position is stored, so everything that is counted is behind the stored one.
     world.stores_positions.store(false, Ordering::Relaxed);
     world.fill(6, 10).await;
     let recount = world.recount(rules()).await;
@@ -207,7 +207,7 @@ async fn like_counts_that_was_deleted_is_exact_again() {
     let world = World::start().await;
     world.fill(6, 15).await;
     let views_of = many_views(&world).await;
-    // Positions are stored seldom: much of what was folded is behind them.
+    // Positions are stored seldom, so much of what is folded is behind the stored ones.
     world.stores_positions.store(false, Ordering::Relaxed);
     world.put(&post(2), &user(40), true).await;
     world.put(&post(7), &user(1), true).await;

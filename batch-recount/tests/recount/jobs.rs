@@ -1,4 +1,4 @@
-//! Recounts from their command lines to their exit codes.
+//! Tests of recounts from their command lines to their exit codes, over the emulated world.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tally_service::{Exit, Listen, Program as _, Running};
 use crate::started::ended;
 use crate::world::{GONE, World, key, keys, post, shards, user};
 
-/// Likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
+/// Definitions of likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
 pub(crate) fn defined() -> Definitions {
     let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
     let followers = Entry {
@@ -234,7 +234,7 @@ async fn an_audit_of_more_than_there_is_room_for_goes_in_parts_and_a_dead_one_is
     dead.kill().await;
     let (run, before) = (world.latest().await.run, corrected().await);
     assert!(before < 12, "it was killed in time");
-    // A loss that came meanwhile is none that the audit closes.
+    // The audit does not close a loss that was opened while it was dead.
     let later = world.open_loss("replay").await;
     world.quiet().await;
     let line = ["--resume", &run.to_string()];
@@ -279,7 +279,7 @@ async fn calls_that_fail_delay_a_recount_and_do_not_mislead_it() {
     for n in 0..4 {
         world.drift(&key(&post(n), &user(1)), 3).await;
     }
-    // Requests that neither the relay nor the fold of this world make.
+    // Requests that a recount makes, and the relay and the folds of this world do not.
     let strikes = [
         ("Query", "likes"),
         ("Scan", "likes"),

@@ -1,4 +1,4 @@
-//! Likes in tables beside the real change-streamer, and whether its counts are as they are.
+//! Writes likes into tables beside the real change-streamer, and compares its counts with them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,11 +19,11 @@ pub(crate) struct Liked {
     pub(crate) store: Store,
     rows: BTreeSet<(u64, u64)>,
     chance: Chance,
-    /// Partitions of the log of changes.
+    /// How many partitions the log of changes has.
     partitions: u32,
 }
 
-/// The value of an environment variable that makes a test larger.
+/// Returns the value of an environment variable that makes a test larger.
 pub(crate) fn size(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |size| size.parse().expect("a number"))
 }
@@ -56,7 +56,7 @@ impl Liked {
         for n in posts {
             for u in 0..users {
                 self.write(n, u).await;
-                // The streamer takes its turns.
+                // Lets the streamer take its turns.
                 if u % 64 == 0 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -96,7 +96,7 @@ impl Liked {
         }
     }
 
-    /// The posts whose counts are not as their rows.
+    /// Returns the posts whose counts do not equal their rows.
     pub(crate) async fn wrong(&self, posts: u64) -> Vec<CounterId> {
         let counters = Counters::new(&self.store.repeating(5));
         let mut wrong = Vec::new();

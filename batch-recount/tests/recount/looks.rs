@@ -1,4 +1,4 @@
-//! Row keys by name.
+//! Tests of recounts of named row keys: looks, corrections and what disturbs them, over the emulated world.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,12 +20,12 @@ use tokio::time::timeout;
 
 use crate::world::{World, key, keys, post, rules, shards, user};
 
-/// Every row key of so many posts.
+/// Returns every row key of so many posts.
 fn all(posts: u64) -> Vec<RowKey> {
     (0..posts).flat_map(|n| keys(&post(n))).collect()
 }
 
-/// A recount of the first post that corrects one row key, beside what happens meanwhile.
+/// Recounts the first post beside `meanwhile`, and expects that this corrects one row key.
 async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
     let recount = world.recount(rules()).await;
     let (ended, ()) = world.beside(async { tokio::join!(recount.keys(all(1)), meanwhile) }).await;
@@ -34,7 +34,8 @@ async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
     world.exact(1).await;
 }
 
-/// A reader may have the number in memory for a second.
+/// A count that looks exact is marked as doubtful before it is corrected, since a reader may have it in memory for a
+/// second.
 async fn is_doubtful_before_it_is_corrected(lost: u32) {
     let world = World::start().await;
     world.fill(1, 12).await;
@@ -85,7 +86,7 @@ async fn what_was_edited_is_corrected_while_writes_go_on_by_one_recount_or_by_tw
     world.edit(&post(3), &part(3), None).await;
     let (one, two) = (world.recount(rules()).await, world.recount(rules()).await);
     let later = async {
-        // Its looks overlap with those of the other in another way each time.
+        // The looks of the two recounts overlap in another way each time.
         tokio::time::sleep(Duration::from_millis(1_300)).await;
         two.keys(all(4)).await
     };
@@ -103,7 +104,7 @@ async fn a_key_is_settled_by_a_look_and_never_by_sending() {
     let counter = world.counter(&post(0)).await.unwrap();
     world.edit(&post(0), &format!("s{edited}"), Some(counter.part(edited) + 9)).await;
     world.edit(&post(0), "likes", Some(counter.likes + 9)).await;
-    // Acknowledged, and lost by the log.
+    // The log acknowledges every message and loses it.
     world.log.losing.store(u32::MAX, Ordering::Relaxed);
     let recount = world.recount(Rules { looks: 3, ..rules() }).await;
     let ended = world.beside(recount.keys(all(1))).await.unwrap();
@@ -143,7 +144,7 @@ async fn a_key_that_differs_a_minute_after_its_correction_raises_an_alarm() {
 async fn rows_that_change_during_a_look_are_weighed_as_of_the_counters_place() {
     let world = World::start().await;
     world.fill(2, 16).await;
-    // The counters stay behind, and the log does not.
+    // The folds stand still, and the log goes on.
     world.folds.store(false, Ordering::Relaxed);
     for u in 0..6 {
         world.put(&post(0), &user(u), false).await;
@@ -164,7 +165,7 @@ async fn a_counter_that_was_deleted_is_not_taken_for_one_that_is_behind() {
     world.stores_positions.store(false, Ordering::Relaxed);
     world.put(&post(1), &user(1), true).await;
     world.quiet().await;
-    // The tail of a recount has the like, which is in no counter any more.
+    // The log has the like behind the position where a recount begins, and no counter has it any more.
     world.delete(&post(1)).await;
     let recount = world.recount(rules()).await;
     assert_eq!(world.beside_churn(1, 20, recount.keys(all(2))).await.unwrap(), Ended::default());
@@ -189,7 +190,7 @@ async fn a_look_waits_for_the_stream_however_late_it_is() {
     let world = World::start().await;
     world.fill(1, 10).await;
     world.relays.store(false, Ordering::Relaxed);
-    // The count agrees with the rows by accident: it is one too high, and a like is still on its way.
+    // The count agrees with the rows by accident: it is one too high, and one like is still on its way.
     let late = key(&post(0), &user(50)).shard;
     let counter = world.counter(&post(0)).await.unwrap();
     world.put(&post(0), &user(50), true).await;
@@ -218,7 +219,7 @@ async fn a_look_that_a_loss_is_announced_in_is_made_again_behind_it() {
     let world = World::start().await;
     world.fill(1, 10).await;
     corrects_one(&world, async {
-        // Before its markers are put.
+        // The look has put no markers yet.
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.relays.store(false, Ordering::Relaxed);
         world.put(&post(0), &user(50), true).await;
@@ -332,7 +333,7 @@ async fn a_message_that_cannot_be_read_ends_a_recount_and_its_place_is_named() {
     assert!(error.contains("changes/") && error.contains(", offset ") && error.contains("EOF"), "{error}");
 }
 
-/// A reader whose log loses its end between the first look at it and the next: what was in it then is not answered.
+/// A reader whose log loses its end after the first look at it: reads fail until the next look.
 struct Losing {
     log: Arc<dyn TopicReader>,
     looks: AtomicU32,

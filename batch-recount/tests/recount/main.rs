@@ -1,5 +1,5 @@
-//! Whole recounts: over the emulator in this process under paused time, beside a relay and folds that a test may stop, and as
-//! processes of their own beside the real change-streamer.
+//! Tests of whole recounts: over the emulator in this process under paused time, beside a relay and folds that a test
+//! may stop; and as processes of their own beside the real change-streamer.
 
 #[cfg(test)]
 mod acceptance;

@@ -1,6 +1,6 @@
-//! Recounts as processes of their own, over an emulator and a Kafka on the loopback and a change-streamer beside it: kill -9
-//! and the memory that one needs for a large table. `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000`
-//! make these tests larger.
+//! Tests of recounts as processes of their own, over an emulator and a Kafka on the loopback, beside a change-streamer:
+//! `kill -9`, and the memory that a large table takes. `RECOUNT_KILLS=50` and `RECOUNT_MEMORY_ROWS=100000,2000000` make
+//! them larger.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -32,7 +32,7 @@ async fn polled(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A recount, ended when dropped.
+/// A recount, which is ended when this is dropped.
 struct Process(Child);
 
 impl Process {
@@ -57,7 +57,7 @@ impl Process {
         self.0.wait().expect("the child is ours");
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has ended by itself.
     fn has_ended(&mut self) -> bool {
         self.0.try_wait().expect("the child is ours").is_some()
     }
@@ -80,7 +80,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Already gone unless a test failed.
+        // It has ended already unless a test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -127,19 +127,19 @@ impl Served {
         self.exact(posts).await;
     }
 
-    /// Waits until everything that is written is counted, and holds every count against its rows.
+    /// Waits until everything that is written is counted, and compares every count with its rows.
     async fn exact(&self, posts: u64) {
         self.liked.counted(Host::new("test").clock().now()).await;
         assert_eq!(self.liked.wrong(posts).await, []);
     }
 
-    /// How often the row key of a post that drifts was corrected, as the ledger has it.
+    /// Returns how often the ledger says that the row key of a post was corrected.
     async fn corrections(&self, n: u64) -> usize {
         let ledger = self.recounts().ledger(&post(n), 10_000).await.unwrap();
         ledger.iter().filter(|line| line.shard == Some(key(&post(n), &user(0)).shard)).count()
     }
 
-    /// Requests of recounts that were answered so far.
+    /// Returns how many requests of recounts were answered so far.
     fn answered(&self) -> u64 {
         ["Scan", "Query", "BatchWriteItem"].iter().map(|operation| self.liked.store.requests(operation)).sum()
     }
@@ -158,14 +158,14 @@ async fn a_recount_killed_at_any_point_corrects_what_is_wrong_or_nothing() {
     tokio::join!(killed(kills.div_ceil(2), 1), killed(kills / 2, 2));
 }
 
-/// Kills `kills` recounts, one after the other, in a deployment of its own. Then lets one come to its end.
+/// Kills `kills` recounts of one deployment, one after the other. Then lets one come to its end.
 async fn killed(kills: u64, seed: u64) {
     served(seed, async |served| {
         let _streamer = served.streamer("s").await;
         served.fill(POSTS, 12).await;
         let before = served.answered();
         let mut drifted: Vec<usize> = (0..POSTS).map(|_| 0).collect();
-        // How many requests a whole recount makes.
+        // The number of requests of a whole recount.
         let mut length = None;
         for _ in 0..=kills {
             for (n, drifted) in (0..).zip(&mut drifted) {
@@ -210,7 +210,7 @@ async fn what_a_recount_holds_does_not_grow_with_the_table() {
     assert!(held[1] <= held[0] * 3 / 2 + 16_384, "{held:?} KiB");
 }
 
-/// The most memory in KiB that a recount held which changed nothing, over posts of so many rows in all.
+/// Returns the most memory in KiB that a dry run held, over posts with so many rows in all.
 async fn only_looking(rows: u64) -> u64 {
     const USERS: u64 = 200;
     let mut held = 0;

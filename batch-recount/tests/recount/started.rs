@@ -1,4 +1,4 @@
-//! Recounts that are started by their command lines in the emulated world.
+//! Starts recounts by their command lines in the emulated world.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::world::{World, rules, shards};
 
-/// The exit code of a recount that ends by itself.
+/// Returns the exit code of a recount that ends by itself.
 pub(crate) async fn ended(running: Running) -> Exit {
     let end = running.ended().await;
     let How::Finished(exit) = end.how else { panic!("{end}") };
@@ -19,7 +19,7 @@ pub(crate) async fn ended(running: Running) -> Exit {
 }
 
 impl World {
-    /// The app of a command line, its rules changed by `adjust`.
+    /// Returns the app of a command line; `adjust` changes its rules.
     pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
         let args = Args::try_parse_from(["tally-batch-recount", "--brokers", "b:1"].iter().chain(line)).unwrap();
         let Config { scope, rules: Rules { dry_run, force, .. }, .. } = Config::try_from(args).unwrap();
@@ -28,12 +28,12 @@ impl World {
         App::with_ports(Some(shards()), scope, rules, self.ports())
     }
 
-    /// A process of a name, by the clock of the store.
+    /// Returns the host of a process with this name, by the clock of the store.
     pub(crate) fn host(&self, name: &str) -> Host {
         Host::new(name).with_clock(self.clock).with_chance(self.chance())
     }
 
-    /// Starts a recount by its command line, its rules changed by `adjust`.
+    /// Starts a recount by its command line; `adjust` changes its rules.
     pub(crate) fn launch_with(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> Running {
         Running::start(self.app(line, adjust), self.host("recount"))
     }
@@ -42,23 +42,23 @@ impl World {
         self.launch_with(line, |_| {})
     }
 
-    /// A recount from its command line to its exit code, while relay and folds go on.
+    /// Runs a recount from its command line to its exit code, while relay and folds go on.
     pub(crate) async fn run(&self, line: &[&str]) -> Exit {
         self.beside(ended(self.launch(line))).await
     }
 
-    /// The latest run.
+    /// Returns the latest run.
     pub(crate) async fn latest(&self) -> RunRecord {
         self.ports().recounts.runs(1).await.unwrap().remove(0)
     }
 
-    /// The row keys that are queued.
+    /// Returns the row keys that are queued.
     pub(crate) async fn queued(&self) -> Vec<RowKey> {
         let page = self.ports().recounts.queued(None).await.unwrap();
         page.items.into_iter().map(|queued| queued.key).collect()
     }
 
-    /// Waits until something holds, while relay and folds go on.
+    /// Waits until `holds`, while relay and folds go on.
     pub(crate) async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(3600);
         self.beside(async {

@@ -1,4 +1,4 @@
-//! Recounts that run until stopped, and what they show and take over HTTP.
+//! Tests of recounts that run until stopped, and of their routes over HTTP.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn a_watching_process_settles_what_is_queued_beside_an_audit_and_beside_wh
             recounts.runs(1).await.unwrap().first().is_some_and(|run| run.summary.left == 1)
         })
         .await;
-    // Nothing waits for what was left, nor for the minute after which corrections are looked at once more.
+    // A new request waits neither for row keys that were left, nor for the minute before second looks.
     for _ in 0..3 {
         world.drift(&small, 3).await;
         let asked = tokio::time::Instant::now();
@@ -77,7 +77,8 @@ async fn a_watching_process_settles_what_is_queued_beside_an_audit_and_beside_wh
     watching.kill().await;
 }
 
-/// A watching process that was asked for an audit, once it says that it waits because of this. It scans nothing for ten minutes.
+/// Starts a watching process that was asked for an audit. Returns it once it waits for this reason, having scanned
+/// nothing for ten minutes.
 async fn waits(world: &World, why: &str) -> Running {
     world.ports().recounts.enqueue_audit(world.clock.now()).await.unwrap();
     let watching = world.launch_with(&["--watch"], |rules| rules.patience = Duration::from_secs(20));
@@ -127,14 +128,14 @@ async fn what_a_second_look_leaves_unsettled_is_queued_again() {
         (rules.patience, rules.looks) = (Duration::from_secs(20), 2);
     });
     world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
-    // No marker of the look that follows is seen.
+    // The next look does not see its markers.
     world.relays.store(false, Ordering::Relaxed);
     world.eventually("it is queued again", async || world.queued().await == [drifting.clone()]).await;
     world.relays.store(true, Ordering::Relaxed);
     world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
     assert_eq!(world.difference(&post(0)).await, None);
     watching.kill().await;
-    // A run of the queue alone does the same.
+    // A run of the queue without a watching process does the same.
     world.drift(&drifting, 2).await;
     recounts.enqueue(&drifting, QueueReason::Asked, world.clock.now()).await.unwrap();
     let running = world.launch_with(&["--candidates-only"], |rules| {

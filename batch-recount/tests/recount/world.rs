@@ -1,4 +1,4 @@
-//! An emulated store, a log of two partitions, and a relay and folds that a test may stop.
+//! The world of most tests: an emulated store, a log of two partitions, and a relay and folds that a test may stop.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const TOPIC: &str = "changes";
 /// When the store deletes tombstones, in seconds: later than any test lasts.
 pub(crate) const GONE: u64 = 1_800_000_000;
 
-/// A recount that soon looks once more at what it corrected.
+/// Rules by which a recount soon looks once more at what it corrected.
 pub(crate) fn rules() -> Rules {
     Rules { segments: 3, recheck: Duration::from_secs(5), ..Rules::default() }
 }
@@ -54,7 +54,7 @@ pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {
     RowKey::of(post, user, shards())
 }
 
-/// Every row key of a counter.
+/// Returns every row key of a counter.
 pub(crate) fn keys(counter: &CounterId) -> Vec<RowKey> {
     shards().all().map(|shard| RowKey { counter: counter.clone(), shard }).collect()
 }
@@ -68,21 +68,21 @@ pub(crate) struct World {
     config: Config,
     pub(crate) relays: AtomicBool,
     pub(crate) folds: AtomicBool,
-    /// Whether positions are stored: a standing is stored every second, and a position seldom.
+    /// Whether the folds store positions, as they do seldom; they always store standings.
     pub(crate) stores_positions: AtomicBool,
-    /// The stream shard that has a record of this row key stands still there.
+    /// The relay stands still at a record of this row key, in its stream shard.
     pub(crate) stalled: Mutex<Option<RowKey>>,
     relay: Mutex<Relay>,
     partitions: Mutex<Vec<fold::Partition>>,
     seeds: AtomicU32,
 }
 
-/// The log, to which a test may lose what a recount sends.
+/// The log. It may lose what a recount sends.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub(crate) broker: Broker,
     clock: Clock,
-    /// How many messages are acknowledged and lost.
+    /// How many more messages are acknowledged and lost.
     pub(crate) losing: Arc<AtomicU32>,
 }
 
@@ -95,10 +95,10 @@ struct Relay {
 struct Line {
     shard: StreamShard,
     next: Iterator,
-    /// What was read, and is not taken.
+    /// The records that were read from the stream and not taken yet.
     read: VecDeque<Record>,
     taken: Option<Sequence>,
-    /// What each partition has.
+    /// Up to where each partition has the stream shard.
     sent: [Option<Sequence>; PARTITIONS as usize],
 }
 
@@ -118,7 +118,7 @@ impl World {
         Self::folded_in(1).await
     }
 
-    /// The same, whose folds stand in this generation: a partition that lost its end goes on in a later one than the topic's.
+    /// Starts a world whose folds are in this generation: after a lost end, it is later than the topic's.
     pub(crate) async fn folded_in(generation: u16) -> Self {
         let (store, clock) = (Store::start().await, Clock::starting_at(BEGAN));
         let changes = Changes::new(&store.connection);
@@ -153,24 +153,24 @@ impl World {
         world
     }
 
-    /// A recount of its own process.
+    /// Returns a recount as of a process of its own.
     pub(crate) async fn recount(&self, rules: Rules) -> Recount {
         let by = (Patience::new(self.clock, self.chance()), self.chance());
         Recount::new(self.ports(), shards(), rules, by, Switch::new().stop()).await.unwrap()
     }
 
-    /// What a recount works on.
+    /// Returns the ports of a recount.
     pub(crate) fn ports(&self) -> Ports {
         let (reader, producer) = (Arc::new(self.log.broker.reader("recount", TOPIC)), Arc::new(self.log.clone()));
         Ports::over(&self.store.connection, LogPorts { topic: TOPIC.to_owned(), reader, producer })
     }
 
-    /// Draws nothing that another has drawn.
+    /// Returns a source of random numbers that no other one repeats.
     pub(crate) fn chance(&self) -> Chance {
         Chance::seeded(self.seeds.fetch_add(1, Ordering::Relaxed).into())
     }
 
-    /// What `work` comes to while relay and folds go on.
+    /// Returns the result of `work`, which runs while relay and folds go on.
     pub(crate) fn beside<'a, T: 'a>(&'a self, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
         let mut work = work.boxed_local();
         let beside = async move {
@@ -185,7 +185,7 @@ impl World {
         beside.boxed_local()
     }
 
-    /// Relay and folds go on, as far as they are not stopped.
+    /// Lets relay and folds go on, unless they are stopped.
     pub(crate) async fn step(&self) {
         if self.relays.load(Ordering::Relaxed) {
             self.relay().await;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Everything that was written so far is relayed and folded.
+    /// Relays and folds everything that was written so far.
     pub(crate) async fn quiet(&self) {
         tokio::time::sleep(Duration::from_millis(10)).await;
         self.relay().await;
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Loses what was written and is not relayed yet, as a stream does that is trimmed unread.
+    /// Loses what was written and is not relayed yet, like a stream that is trimmed unread.
     pub(crate) async fn lose(&self) -> LossNumber {
         let mut relay = self.relay.lock().await;
         let streams = relay.streams.clone();
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Announces a loss of no piece of stream.
+    /// Announces a loss, of no part of the stream.
     pub(crate) async fn open_loss(&self, kind: &str) -> LossNumber {
         self.open_loss_of(kind, "by a test").await
     }
@@ -321,7 +321,7 @@ impl World {
     async fn apply(&self, flush: &fold::Flush, id: &CounterId, pending: &[fold::Pending]) {
         loop {
             let read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
-            // A counter that cannot be read takes nothing.
+            // Nothing is added to a counter that cannot be read.
             let Ok(before) = read.counters.get(id).cloned().transpose() else { return };
             let Some(after) = flush.apply(before.as_ref(), pending, self.clock.now()) else { return };
             let update = Update { counter: id.clone(), before, after: after.counter };
@@ -336,7 +336,7 @@ impl World {
         read.counters.get(id).cloned().transpose().unwrap()
     }
 
-    /// What the rows of a key come to; `None` where a weight cannot be read.
+    /// Returns the sum of the rows of a key; `None` if a weight cannot be read.
     pub(crate) async fn rows(&self, key: &RowKey) -> Option<i64> {
         let (rows, mut sum, mut after) = (Rows::new(&self.store.connection), Some(0), None);
         loop {
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    /// What is wrong with the count of a counter.
+    /// Returns what is wrong with a counter, if anything is.
     pub(crate) async fn difference(&self, id: &CounterId) -> Option<String> {
         let (counter, mut total) = (self.counter(id).await.unwrap_or_default(), 0);
         for key in keys(id) {
@@ -363,7 +363,7 @@ impl World {
         (counter.likes != total).then(|| format!("{id}: {total} rows, {counter:?}"))
     }
 
-    /// Folds everything, and holds each counter against its rows.
+    /// Folds everything, and compares each counter with its rows.
     pub(crate) async fn exact(&self, posts: u64) {
         self.quiet().await;
         for n in 0..posts {
@@ -371,7 +371,7 @@ impl World {
         }
     }
 
-    /// Puts a row, live or as a tombstone.
+    /// Writes a row, live or as a tombstone.
     pub(crate) async fn put(&self, post: &CounterId, user: &UserId, live: bool) {
         let attribute = if live { ("v", json!({"N": "1"})) } else { ("gone", json!({"N": GONE.to_string()})) };
         self.put_row(&key(post, user), user.as_str(), attribute).await;
@@ -386,7 +386,7 @@ impl World {
         self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
     }
 
-    /// `users` likes for each of so many posts, relayed and folded.
+    /// Writes `users` likes for each of so many posts, and relays and folds them.
     pub(crate) async fn fill(&self, posts: u64, users: u64) {
         for n in 0..posts {
             for u in 0..users {
@@ -396,7 +396,7 @@ impl World {
         self.quiet().await;
     }
 
-    /// Likes and unlikes without an end, by chance, of so many posts and users.
+    /// Writes likes and unlikes at random, of so many posts and users, without end.
     pub(crate) async fn churn(&self, posts: u64, users: u64) -> ! {
         let chance = Chance::seeded(7);
         loop {
@@ -406,7 +406,7 @@ impl World {
         }
     }
 
-    /// What `work` comes to while relay and folds go on, and rows change.
+    /// Returns the result of `work`, which runs while relay and folds go on and rows change.
     pub(crate) fn beside_churn<'a, T: 'a>(
         &'a self,
         posts: u64,
@@ -435,13 +435,13 @@ impl World {
         self.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": key})).await;
     }
 
-    /// How many messages each partition has.
+    /// Returns how many messages each partition has.
     pub(crate) async fn lengths(&self) -> Vec<u64> {
         let logs = self.log.broker.reader("any", TOPIC).logs().await.unwrap();
         logs.into_iter().map(|(_, log)| log.end.0).collect()
     }
 
-    /// The items of `like_counts`, by their keys.
+    /// Returns the items of `like_counts`, by their keys.
     pub(crate) async fn stored(&self) -> BTreeMap<String, Value> {
         let items = self.store.items("like_counts").await;
         items.into_iter().map(|item| (item["post_id"]["S"].as_str().unwrap().to_owned(), item)).collect()
@@ -467,7 +467,8 @@ impl Line {
         Opening { shard: self.shard.clone(), at: None, fed: UnixMillis(0) }
     }
 
-    /// The entries behind what was taken, up to one of a row key that is `stalled`; and up to when there are no others.
+    /// Takes the entries of new records, up to one of the row key that is `stalled`. Without one, also returns up to
+    /// when everything is read.
     async fn read(
         &mut self,
         streams: &Streams,

@@ -1,4 +1,5 @@
-//! Tells the cache what the fold has written: the values first, the standing with them.
+//! Keeps the cache of one partition. After each write the fold tells it the new values together with the standing,
+//! which says up to when all changes are in them, and which losses are open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +10,17 @@ use tokio::time::Instant;
 
 use crate::metrics;
 
-/// The cache of one partition, as its fold keeps it. It may be away: then it is taken over again once it answers, which makes
-/// it empty, so nothing that it was not told can be read from it.
+/// The cache of one partition, as its fold keeps it. If the cache does not answer, the fold takes it over once it
+/// answers again. That empties it, so no reader finds a value that has missed a change.
 pub(super) struct Cached {
     cache: Option<Arc<dyn Cache>>,
     partition: u32,
     hold: Option<TakeOver>,
-    /// When the cache may be taken over.
+    /// When this fold may take the cache over.
     from: Instant,
 }
 
-/// How long the cache is left alone after another fold took it over: two that take it from each other keep it empty.
+/// How long a fold leaves the cache alone after another took it over: two that fight over it keep it empty.
 const LOST: Duration = Duration::from_secs(3);
 
 impl Cached {
@@ -27,7 +28,8 @@ impl Cached {
         Self { cache, partition, hold: None, from: Instant::now() }
     }
 
-    /// Tells the values that were written, also those that were found to be in already, and the standing behind all of them.
+    /// Tells the cache the values of a flush, also those that the table had already, and the standing behind all of
+    /// them. If this fold does not hold the cache, takes it over instead.
     pub(super) async fn tell(&mut self, values: &[(CounterId, Value)], stated: &StandingAt) {
         let Some(cache) = &self.cache else { return };
         if let Some(hold) = &mut self.hold {

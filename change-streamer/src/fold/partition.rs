@@ -1,4 +1,5 @@
-//! One partition of the log, from its assignment until it is taken back.
+//! Folds one partition of the log, from its assignment until the group takes it back: reads messages, gathers their
+//! changes by counter, and writes these once they have waited for `--linger` or are enough.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::metrics;
 use crate::regions::Publisher;
 use crate::relay::{HOLE, JUMP};
 
-/// How much memory what is gathered may take before it is written.
+/// How many bytes of gathered changes are written without waiting for the linger to end.
 pub(super) const BYTES: usize = 16 << 20;
 
 pub(super) struct PartitionFold {
@@ -34,14 +35,14 @@ pub(super) struct PartitionFold {
     pub(super) publisher: Option<Publisher>,
     pub(super) index: u32,
     pub(super) partition: Partition,
-    /// What is written to the counters, and what of that is stored.
+    /// Everything before this position is in the counters.
     pub(super) written: Position,
     pub(super) standing: Standing,
-    /// What is stated of the partition, as far as this fold knows.
+    /// The last statement about the partition that this fold knows of: what folds have read, and the standing.
     pub(super) stated: Stated,
-    /// The place that is stored.
+    /// The place of the stored position.
     pub(super) stored: Place,
-    /// How much was written since.
+    /// How many bytes of changes were written since that was stored.
     pub(super) since: usize,
     pub(super) standing_at: Instant,
     pub(super) position_at: Instant,
@@ -49,11 +50,11 @@ pub(super) struct PartitionFold {
     flushed_at: Option<Instant>,
 }
 
-/// Why a partition is left.
+/// How a fold leaves its partition.
 enum Left {
-    /// It is taken back, or the process stops: what was read is written.
+    /// The group takes the partition back, or the process stops: the fold writes what it has read.
     Finish,
-    /// Another member may have it already.
+    /// Another member may have the partition already: the fold writes nothing more.
     Drop,
 }
 
@@ -62,9 +63,9 @@ enum Left {
 pub(super) enum Next {
     /// It reads on.
     Read,
-    /// It begins again where the position is stored.
+    /// It begins again at the stored position.
     Begin,
-    /// The log of this generation has lost its end: it jumps.
+    /// The log lost its end in this generation: it begins again, and jumps to the next generation.
     Jump(u16),
 }
 
@@ -98,7 +99,7 @@ impl PartitionFold {
         }
     }
 
-    /// What may be said of the counters as they were written last.
+    /// Returns the standing of the counters as they were written last.
     pub(super) fn standing(&self) -> &Standing {
         &self.standing
     }
@@ -162,8 +163,8 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// When what comes now is to be written. What came while the last changes were written has waited already: it is written a
-    /// linger after that write began. In a quiet partition the linger begins now, since changes seldom come alone.
+    /// Returns when the changes read now are to be written. Some came during the last write and have waited already:
+    /// they are written a linger after it began. Otherwise the linger begins now, since changes seldom come alone.
     fn due(&self, now: Instant) -> Instant {
         let linger = self.folding.rules.linger;
         match self.flushed_at {
@@ -172,12 +173,12 @@ impl PartitionFold {
         }
     }
 
-    /// Finds where to go on, and starts to read there. `replaced` is the generation in which another message was found than was
-    /// read there.
+    /// Finds the position to go on from, stores a loss if the log does not have it, and starts to read there.
+    /// `replaced` is the generation in which this fold found another message than the one that was read before.
     async fn begin(&mut self, replaced: Option<u16>, stop: &Stop) -> anyhow::Result<()> {
         let (store, until) = (Arc::clone(&self.folding.store), Until::Requested(stop));
         self.begin_publishing(until).await?;
-        // Before the log: another fold may go on meanwhile, to places that were not in the log when it was looked at.
+        // Read before the log: another fold may go on meanwhile, to places that the log did not have when it was read.
         let stated = self.patience.persist("read a standing", until, || store.stated(self.index)).await?;
         let position = self.patience.persist("read a position", until, || store.position(self.index)).await?;
         let log = self.patience.persist("look at the log of changes", until, || self.log.log()).await?;
@@ -197,7 +198,8 @@ impl PartitionFold {
             let now = self.patience.clock().now();
             let number = self.partition.jump(at, now);
             self.lost(number, JUMP, stop).await?;
-            // Before anything is written behind the jump: the next fold must not take the places of before for those of now.
+            // Stored before anything behind the jump is written: the next fold must not take earlier places for later
+            // ones.
             let Flush { position, standing, .. } = self.partition.flush();
             (self.written, self.standing) = (position, standing);
             self.patience
@@ -207,13 +209,13 @@ impl PartitionFold {
             while self.stated.standing.at < at && self.state(None, stop).await?.is_some() {}
         }
         self.stated.readings().for_each(|read| self.partition.look_for(read));
-        // The message before the place is read, too: it has to be the one that was read there.
+        // Reading begins one message earlier: it has to be the message that was read there before.
         let place = self.partition.place().offset();
         let from = Offset(place.0.saturating_sub(1)).max(log.start);
         self.patience.persist("read the log of changes", until, || self.log.start_at(from)).await
     }
 
-    /// Takes records of the log. One that is no message of this deployment stops the partition: what it says is not known.
+    /// Takes records. One that is no message of this deployment stops the partition: its changes are unknown.
     async fn take(&mut self, records: &Records, stop: &Stop) -> anyhow::Result<Next> {
         for record in records.iter() {
             let at = Place::new(self.partition.place().generation(), record.offset);
@@ -236,7 +238,7 @@ impl PartitionFold {
                     return Err(self.stand_still(stop).await.into());
                 }
             };
-            // One that cannot be read is none that was read: the next fold begins before it, and stands still there, too.
+            // A message that cannot be read does not count as read: the next fold begins before it, and stops, too.
             if let Err(replaced) = self.partition.recognise(at, mark) {
                 return Ok(self.replaced(replaced));
             }
@@ -251,7 +253,7 @@ impl PartitionFold {
         Ok(Next::Read)
     }
 
-    /// Waits until the partition is taken back, or the process stops.
+    /// Waits until the group takes the partition back, or the process stops.
     async fn stand_still(&self, stop: &Stop) -> Stopped {
         tokio::select! {
             () = stop.requested() => {}
@@ -261,15 +263,15 @@ impl PartitionFold {
         Stopped
     }
 
-    /// A loss that the log itself shows: it is stored before anything behind it is written. Safe to repeat: every reader of the
-    /// log gives a hole the same number, and a jump that is stored twice is two losses, which one audit closes.
+    /// Stores a loss that the log itself shows, before anything behind it is written. Safe to repeat: every reader of
+    /// the log gives a hole the same number, and a jump that is stored twice is two losses, which one audit closes.
     async fn lost(&self, number: LossNumber, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         let what = format!("{} at {}", self.log.partition(), self.partition.place());
         tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
         let (store, until) = (&self.folding.store, Until::LastCall(stop));
         let stands = self.patience.persist("store a loss", until, || store.open_loss(number, kind, &what)).await?;
         if (stands.kind.as_str(), stands.what.as_str()) != (kind, what.as_str()) {
-            // Something else was lost at the same moment, and has the number. Relays have to hear of this one, too.
+            // Another loss of the same moment has the number. Relays have to hear of this one, too.
             let now = self.patience.clock().now();
             self.patience.persist("store a loss", until, || store.open_new_loss(now, kind, &what)).await?;
         }
@@ -277,8 +279,8 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// Writes what was taken, and stores how far that is: what may be said of the counters each second, the whole position less
-    /// often. Before it is known that the log is the one that the counters were written from, the fold only reads.
+    /// Writes what was gathered to the counters and the cache, then stores how far that is. Does nothing until it is
+    /// known that the log is the one that the counters were written from. Returns how to go on.
     async fn flush(&mut self, cut: &'static str, now: bool, stop: &Stop) -> anyhow::Result<Next> {
         if !self.partition.is_sure() {
             return Ok(Next::Read);
@@ -305,7 +307,7 @@ impl PartitionFold {
             self.cached.tell(&values, &stated).await;
         }
         if stated.standing.loss != self.standing.loss {
-            // A recount begins behind an announcement, where a position is stored.
+            // A recount begins at a stored position that is behind the announcement, so one is stored at once.
             self.position_at = Instant::now();
         }
         (self.written, self.standing) = (flush.position, stated.standing);
@@ -315,8 +317,8 @@ impl PartitionFold {
 
 impl Task for PartitionFold {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        // At the last call what is under way is dropped: the next fold begins at the stored position, and what is in the counters
-        // already changes nothing.
+        // At the last call this drops what is under way. The next fold begins at the stored position, and what is in
+        // the counters already changes nothing.
         stop.finish(Box::pin(self.follow(&stop))).await
     }
 }

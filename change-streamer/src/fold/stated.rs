@@ -1,5 +1,5 @@
-//! What a fold stores of its partition: what it has read and what may be said, which other folds compare with the log, and where
-//! the next one begins.
+//! Stores how far the fold of a partition is. A *statement* says what it has read and what standing it has reached;
+//! other folds compare it with the log. The *position* is where the next fold begins, as [`resume`] decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use super::write::Known;
 use crate::metrics;
 use crate::regions::Publisher;
 
-/// How often it is stored at most what may be said of the counters: less than a second, at which the log states it.
+/// The least wait between two statements: below a second, since the log says once a second how far it is.
 const STANDING: Duration = Duration::from_millis(700);
 
-/// How often the position is stored that the next fold begins at.
+/// How often the position is stored.
 const POSITION: Duration = Duration::from_secs(30);
 
-/// The wait before a partition is begun again that could not be published.
+/// The wait before a partition begins again whose counts could not be published.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
 
-/// A position is stored after so many full buffers, so that the next fold need not keep more than these in memory until it has
+/// A position is stored after so many full buffers, so that the next fold has no more than these in memory until it has
 /// read all that this one had.
 const STORED_AFTER: usize = 4;
 
 impl PartitionFold {
-    /// Stores how far it is: what may be said of the counters each second, the whole position less often.
+    /// Stores the standing each second, the position less often; `now` stores both. Returns how to go on.
     pub(super) async fn store(&mut self, now: bool, stop: &Stop) -> anyhow::Result<Next> {
         let clock = Instant::now();
         if now || clock >= self.standing_at {
@@ -62,8 +62,8 @@ impl PartitionFold {
         Ok(Next::Read)
     }
 
-    /// Takes over what is published of the partition, where something is. Counters that are remembered may be older than what was
-    /// published since.
+    /// Takes over the topic of counts for this partition, where this Region publishes. Forgets the counters that this
+    /// fold knows: other folds may have published later ones.
     pub(super) async fn begin_publishing(&mut self, until: Until<'_>) -> anyhow::Result<()> {
         let Some(publishing) = &self.folding.publishing else { return Ok(()) };
         let begin = || Publisher::begin(publishing, self.index);
@@ -72,8 +72,8 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// Publishes what is written, where that is due or the position is about to be stored; whether this fold may go on. One that may
-    /// not begins again: another fold may have the partition, or it is not known what was published.
+    /// Publishes what is written, if that is due or `is_all` is to be published. Returns whether this fold may go on.
+    /// If not, it begins again: another fold may have the partition, or it is not known what was published.
     async fn publish(&mut self, is_all: bool) -> bool {
         let (clock, now) = (Instant::now(), self.patience.clock().now());
         let Some(publisher) = self.publisher.as_mut().filter(|publisher| is_all || publisher.is_due(clock)) else {
@@ -98,8 +98,8 @@ impl PartitionFold {
         }
     }
 
-    /// States up to where this fold has read, and what may be said of what is written. How it has to go on, if that is not to
-    /// write: what others have stated meanwhile is not in what it has read.
+    /// States up to where this fold has read, and the standing of what is written. Returns `None` once that is stored.
+    /// Otherwise it must not write, and how to go on is returned: others have stated what this fold has not read.
     pub(super) async fn state_surely(&mut self, read: Option<ReadTo>, stop: &Stop) -> anyhow::Result<Option<Next>> {
         while let Some(next) = self.state(read, stop).await? {
             if next != Next::Read || !self.partition.is_sure() {
@@ -109,8 +109,8 @@ impl PartitionFold {
         Ok(None)
     }
 
-    /// The same, unless another fold has stated something meanwhile: then that is taken into account first. Safe to repeat: a
-    /// statement takes the place of the one that this fold knows.
+    /// Tries once to do that. If another fold has stated something meanwhile, compares that with the log and returns
+    /// how to go on. Safe to repeat: a statement only replaces the one that this fold knows.
     pub(super) async fn state(&mut self, read: Option<ReadTo>, stop: &Stop) -> anyhow::Result<Option<Next>> {
         let (read, revision) = (read.max(self.stated.read), self.stated.revision + 1);
         let mut stated = Stated { read, revision, ..self.stated.clone() };
@@ -137,7 +137,7 @@ impl PartitionFold {
         }
     }
 
-    /// How to go on behind what others have read.
+    /// Compares what others have read with what this fold reads, and returns how to go on.
     fn compare(&mut self, stated: impl IntoIterator<Item = ReadTo>) -> Next {
         for read in stated {
             if read.at.generation() > self.partition.place().generation() {
@@ -150,15 +150,16 @@ impl PartitionFold {
         Next::Read
     }
 
-    /// Another message was found than one that was read: what is written now would stand before what is in the counters.
+    /// Returns the jump after a replaced message: here, new changes would get places that counters have passed.
     pub(super) fn replaced(&self, replaced: Replaced) -> Next {
         tracing::error!(partition = %self.log.partition(), %replaced, "the log of changes lost its end");
         Next::Jump(replaced.0.generation())
     }
 }
 
-/// Where to go on from a stored position in the log as it is, and where to jump to if the position is not in it, or the place
-/// that folds have reached since; or if other messages stand there, as was found in a generation.
+/// Returns the position to go on from. Also returns a place to jump to if reading cannot go on there: the topic is
+/// another one, the log lost its end (it ends before `reached`, or other messages were found in the generation
+/// `replaced`), or its beginning was deleted unread.
 pub(super) fn resume(
     position: Option<Position>,
     reached: Option<Place>,
@@ -175,7 +176,7 @@ pub(super) fn resume(
         // Another topic: nothing of the one before is in it.
         Some(start)
     } else if replaced == Some(stored.generation()) || reached.is_some_and(|reached| reached.offset() > log.end) {
-        // The log lost its end. What is written now would stand before what is in the counters.
+        // The log lost its end. In this generation, new changes would get places that the counters have passed.
         Some(Place::new(stored.generation() + 1, log.end))
     } else if stored.offset() < log.start || is_new && log.start > Offset(0) {
         Some(Place::new(stored.generation(), log.start))

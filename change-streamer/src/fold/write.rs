@@ -1,5 +1,6 @@
-//! Writes a flush to the counters: 25 updates a request, many requests at once. Every update names the values that it
-//! replaces; whoever is refused has the counter as it is, and applies what lies behind its place.
+//! Writes a flush, the changes that a fold has gathered, to the counters: 25 updates a request, many requests at once.
+//! Every update names the values that it replaces. A refused one comes back with the counter as it is; the fold then
+//! applies the changes that this counter does not have yet, and writes again.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,23 +20,24 @@ use tally_service::{Stop, Until};
 use super::partition::PartitionFold;
 use crate::metrics;
 
-/// The kind of loss that a counter is whose item cannot be read.
+/// The kind of loss of a counter whose item cannot be read.
 const DAMAGED: &str = "damaged";
 
 /// How many counters one request reads.
 const READ: usize = 100;
 
-/// What is left of a flush, and what the cache is to be told of it.
+/// The part of a flush that is not written yet, and the values written so far, which the cache is told.
 struct Work<'f> {
     left: BTreeMap<&'f CounterId, &'f [Pending]>,
     written: Vec<(CounterId, Value)>,
 }
 
 impl PartitionFold {
-    /// Returns once everything of `flush` is in the counters; what they are then. Safe to repeat, and while others do the same.
+    /// Writes everything of `flush` to the counters, and returns their values then. Safe to repeat, and while others do
+    /// so.
     pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<Vec<(CounterId, Value)>> {
         let left: BTreeMap<_, _> = flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
-        // What other Regions are told is no older than what they were told before.
+        // Other Regions must not be told an older value than before, which an eventually consistent read could return.
         let mut consistency = if self.publisher.is_some() { Consistency::Strong } else { Consistency::Eventual };
         for (id, _) in left.iter().filter(|(_, pending)| pending.iter().any(Pending::is_correction)) {
             self.known.forget(id);
@@ -60,7 +62,8 @@ impl PartitionFold {
         Ok(work.written)
     }
 
-    /// The updates of what is left; those that reach thresholds apart. What changes nothing is done.
+    /// Returns the updates that are not written yet, and apart those that reach thresholds. What changes nothing is
+    /// done.
     fn updates(&mut self, flush: &Flush, work: &mut Work<'_>) -> (Vec<Update>, Vec<(Update, Vec<Reached>)>) {
         let (mut updates, mut crossings) = (Vec::new(), Vec::new());
         let now = self.patience.clock().now();
@@ -106,7 +109,7 @@ impl PartitionFold {
         done
     }
 
-    /// Takes note of what became of updates; a fault that is worth a pause.
+    /// Takes note of the outcome of each update. Returns a fault if some have to be sent again after a pause.
     fn learn(&mut self, done: Vec<(Update, Written)>, work: &mut Work<'_>) -> anyhow::Result<Option<Fault>> {
         let (mut failed, mut stored) = (None, 0);
         for (Update { counter: id, after, .. }, outcome) in done {
@@ -137,8 +140,8 @@ impl PartitionFold {
         Ok(failed)
     }
 
-    /// Reads the counters that are not known; those whose items cannot be read. Each of these is a loss, which every partition
-    /// is told of, and is exact again once the item is mended or deleted and a recount has passed.
+    /// Reads the counters that are not remembered, and returns those whose items cannot be read. Each of these becomes
+    /// a loss, which every partition is told of, until the item is mended or deleted and an audit has passed.
     async fn read(
         &mut self,
         ids: impl Iterator<Item = &CounterId>,
@@ -152,7 +155,7 @@ impl PartitionFold {
             .map(|ids| async move {
                 let read = || async {
                     let read = counters.read(&ids, consistency).await?;
-                    // In a table that is another one, or was emptied, a counter that is absent may have had any value.
+                    // In a table that was replaced or emptied, a counter that is absent may have had any value.
                     let another = || Fault::Transient("the counters are in another table, or were deleted".to_owned());
                     if read.reserved { Ok(read) } else { Err(another()) }
                 };
@@ -180,7 +183,7 @@ impl PartitionFold {
         Ok(damaged.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// A counter whose item cannot be read is one loss for as long as that one is open.
+    /// Stores a loss for a counter whose item cannot be read, unless one is open for it already.
     async fn damaged(&self, what: &str, stop: &Stop) -> anyhow::Result<()> {
         let (store, until, now) = (&self.folding.store, Until::LastCall(stop), self.patience.clock().now());
         let losses = self.patience.persist("read the losses", until, || store.losses()).await?;
@@ -192,11 +195,11 @@ impl PartitionFold {
         Ok(())
     }
 
-    /// Writes a counter together with the thresholds that it has reached. One that is recorded already stays as it is, and the
-    /// counter is written alone.
+    /// Writes a counter and, in one transaction with it, a record of each threshold that it has reached. A record that
+    /// exists stays as it is; if all exist, the counter is written alone.
     async fn cross(&self, update: &Update, reached: Vec<Reached>, flush: &Flush) -> Written {
         let now = self.patience.clock().now();
-        // What was open at any moment of the flush may have been so at this entry.
+        // A loss that was open at any moment of the flush may have been open at this entry.
         let before = self.standing();
         let is_known = flush.standing.open.is_empty() && before.open.is_empty() && flush.standing.loss == before.loss;
         let milestones: Vec<Milestone> = reached
@@ -235,11 +238,11 @@ impl PartitionFold {
     }
 }
 
-/// How many counters are remembered: up to twice as many.
+/// How many counters are remembered as recent; as many again may be remembered as older.
 const KNOWN: usize = 50_000;
 
-/// Counters that a fold has written or read lately, so that most updates need no read: those used since the last turn, and those used
-/// before. One that is out of date is refused by the store.
+/// Counters that a fold has written or read lately, so that most updates need no read. When `recent` is full, it
+/// becomes `older`. If a remembered counter is out of date, the table refuses the update.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     recent: Map<CounterId, Option<Counter>>,
@@ -247,7 +250,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The counter, if it is remembered; `Some(None)` says that there was none.
+    /// Returns the counter, if it is remembered; `Some(None)` says that the table had none.
     pub(super) fn get(&mut self, id: &CounterId) -> Option<&Option<Counter>> {
         if !self.older.is_empty() && !self.recent.contains_key(id) {
             let (id, counter) = self.older.remove_entry(id)?;
@@ -263,7 +266,7 @@ impl Known {
         self.recent.insert(id, counter);
     }
 
-    /// The counter has to be read again.
+    /// Forgets a counter, so that it is read again.
     pub(super) fn forget(&mut self, id: &CounterId) {
         self.recent.remove(id);
         self.older.remove(id);

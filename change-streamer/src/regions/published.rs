@@ -1,13 +1,15 @@
-//! What a fold publishes of its partition for other Regions: each second the counters that have changed, and behind them what may be
-//! said of the partition.
+//! Publishes a partition's counters for other Regions: every second those that have changed, and behind them the
+//! standing.
 //!
-//! The topic keeps one message of each counter, the last one. So an older one must not land behind a newer one: a fold writes in
-//! transactions, under a name that it takes over when it begins, and one that has lost its partition can finish none. And all that is
-//! before the standing has to be there: counters are published before the position is stored that the next fold begins at.
+//! The topic keeps the last message of each counter, so an older value must not land behind a newer one. Therefore a
+//! fold writes in transactions, under a name that it takes over when it begins; one that has lost its partition can
+//! finish none. And all that is before a standing has to be published: so counters are published before the fold stores
+//! its position.
 //!
-//! What has not changed since the topic was begun is published once, as it stands in the table. That is done again behind each
-//! announcement of a loss, since counters may be others then without a change in the log: in a table that was lost and
-//! restored, or behind an end of the log that was lost. Counters of which the topic has a message and the table none are published as 0.
+//! Counters that have not changed since the topic was begun are published once, by a scan of the table, the *seed*. It
+//! runs again behind each announcement of a loss, since counters may then differ without a change in the log: in a
+//! table that was lost and restored, or behind a lost end of the log. A counter that the topic has and the table has
+//! not is published as 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,40 +31,40 @@ use tokio::time::Instant;
 
 use super::Publishing;
 
-/// How often something is published.
+/// How often a fold publishes.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// How many counters one transaction has at most.
 const AT_ONCE: usize = 5_000;
 
-/// How long the fold is kept from its work by what has not changed, each time something is published.
+/// How long the seed keeps the fold from its other work, each time the fold publishes.
 const SEED_FOR: Duration = Duration::from_millis(250);
 
-/// Publishes one partition.
+/// The publisher of one partition.
 pub(crate) struct Publisher {
     of: Arc<Publishing>,
     partition: u32,
     writer: Box<dyn Transactions>,
-    /// The topic, and how often it has lost its end: what is published now may be missing in a copy of what was before.
+    /// The topic, and how often it has lost its end. A copy of what was there before may lack what is published now.
     topic: TopicId,
     cuts: u64,
-    /// The offset that the partition has reached. Only this fold appends to it, so a smaller end means that Kafka lost records.
+    /// The offset that the partition has reached. Only this fold appends to it: if the end is smaller, Kafka lost some.
     end: Offset,
-    /// What has changed since it was published.
+    /// The counters that have changed and are not published yet.
     waiting: BTreeMap<CounterId, Value>,
-    /// What was published, once everything was; `None` while the rest is under way.
+    /// What is stored of the topic once everything is published; `None` while the seed is under way.
     published: Option<Published>,
     seed: Seed,
-    /// When something is to be published.
+    /// When the fold publishes next.
     due: Instant,
 }
 
-/// How far everything that has not changed is published.
+/// How far the seed is.
 #[derive(Default)]
 struct Seed {
-    /// How far the topic was read.
+    /// Up to where the topic was read.
     read: Offset,
-    /// Counters of which the topic has a message and the table none, as far as both were read.
+    /// Counters that the topic has and that the scan of the table has not met yet.
     stale: BTreeSet<CounterId>,
     /// Where the scan of the table goes on; `None` before it has begun.
     scanned: Option<Cursor>,
@@ -72,7 +74,7 @@ struct Seed {
 }
 
 impl Publisher {
-    /// Takes the partition over, before anything of it is written.
+    /// Takes the partition over from other folds, before this one writes anything of it.
     ///
     /// # Errors
     /// Kafka or the table does not answer.
@@ -83,7 +85,7 @@ impl Publisher {
         let stored = of.store.published(partition).await?;
         let stored = match stored.filter(|stored| stored.topic == log.topic) {
             Some(stored) if !stored.torn && stored.end > log.end => {
-                // Remembered before anything is written: once the partition has grown again, nothing else shows it.
+                // Stored before anything is written: once the partition has grown again, nothing else shows the loss.
                 let torn = Published { end: log.end, cuts: stored.cuts + 1, torn: true, ..stored };
                 of.store.store_published(partition, &torn).await?;
                 Some(torn)
@@ -96,18 +98,18 @@ impl Publisher {
         Ok(Self { of, partition, writer, topic, cuts, end, waiting, published, seed, due: Instant::now() })
     }
 
-    /// Takes note of what is in the table now.
+    /// Takes note of counters as they were written to the table.
     pub(crate) fn note(&mut self, values: &[(CounterId, Value)]) {
         self.waiting.extend(values.iter().cloned());
     }
 
-    /// Whether something is to be published.
+    /// Returns whether it is time to publish.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    /// Publishes what has changed, and the standing behind it. `stated` is true of what is in the table. After a fault the partition
-    /// has to be [begun](Self::begin) again: then all of it is published again from the stored position on.
+    /// Publishes what has changed, and the standing behind it; `stated` has to be true of the table. After a fault the
+    /// caller has to [begin](Self::begin) again, and to publish again from the stored position on.
     ///
     /// # Errors
     /// Kafka or the table does not answer, or another fold has taken the partition over.
@@ -145,14 +147,14 @@ impl Publisher {
             let (topic, cuts, loss) = (log.topic, self.cuts, stated.standing.loss);
             self.keep(Published { topic, end: log.end, cuts, torn: false, loss }).await?;
         }
-        // If the topic loses its end before the next fold begins, that fold finds out by this.
+        // The next fold compares this end with the topic's, and so finds out if the topic has lost its end.
         match self.published.clone().filter(|published| published.end != self.end) {
             Some(published) => self.keep(Published { end: self.end, ..published }).await,
             None => Ok(()),
         }
     }
 
-    /// Looks whether the topic is still the one that was written. What it lost is published anew, also by the next fold.
+    /// Looks whether the topic is the one that was written, with its end. Otherwise everything is published anew.
     async fn look_at_topic(&mut self) -> Outcome<()> {
         let log = self.log().await?;
         if log.topic == self.topic && log.end >= self.end {
@@ -206,13 +208,13 @@ impl Publisher {
         self.writer.write(&outgoing).await?;
         let least = Offset(self.end.0 + outgoing.len() as u64);
         let log = self.log().await?;
-        // What was lost just before this was written shows here, and is found by the next look.
+        // If records were lost just before this write, `least` is behind the topic's end, and the next look finds that.
         self.end = if log.topic == self.topic { log.end.max(least) } else { log.end };
         Ok(())
     }
 
-    /// Goes on with what has not changed. No fold but this one writes the counters of the partition, and it does nothing else
-    /// meanwhile: what is read is in by `place`.
+    /// Goes on with the seed for a while. Only this fold writes the counters of the partition, and it does nothing else
+    /// meanwhile, so what it reads has everything before `place`.
     async fn seed(&mut self, place: Place) -> Outcome<()> {
         let until = Instant::now() + SEED_FOR;
         while Instant::now() < until && !self.seed.is_done() {
@@ -221,7 +223,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Reads on which counters the topic has.
+    /// Reads a page of the topic, and notes which counters it has.
     async fn read(&mut self) -> Outcome<()> {
         let (partition, log) = (self.topic_partition(), self.log().await?);
         let from = self.seed.read.max(log.start);
@@ -246,7 +248,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Reads a page of the table. One that cannot be read is a loss for the fold that needs it, and a doubt here.
+    /// Reads a page of the table. A counter whose item cannot be read is published as doubtful.
     async fn scan(&mut self, place: Place) -> Outcome<()> {
         let page = self.of.counters.scan(Segment { index: 0, of: 1 }, self.seed.scanned.as_ref()).await?;
         for (counter, found) in page.items {

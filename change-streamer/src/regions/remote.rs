@@ -1,5 +1,5 @@
-//! Reads the topic of another Region, and keeps that Region's entries. Two readers of a partition do no harm: each stores what is
-//! true by itself, and an entry only takes the place of an earlier version.
+//! Reads the topic of another Region, and stores that Region's entries: what it says of each counter. Two readers of a
+//! partition do no harm: each stores what is true by itself, and an entry replaces only an earlier version.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use tokio::time::Instant;
 use super::RemotePorts;
 use crate::metrics;
 
-/// How long entries are gathered: a counter is written no more often.
+/// How long entries are gathered before they are written. A counter is written no more often.
 const GATHER: Duration = Duration::from_secs(5);
 
-/// How many entries may wait.
+/// How many gathered entries may wait.
 const MOST: usize = 10_000;
 
-/// How many are written at once.
+/// How many entries are written at once.
 const AT_ONCE: usize = 16;
 
 /// The wait between two looks at a topic that cannot be read.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The task that shares out the partitions of a Region's topic. A topic that is not there, or not as it has to be, is named and
-/// looked at again: this Region's own counts go on.
+/// The task that joins the group of a Region's topic. While the topic is missing or has another number of partitions,
+/// it reports that and looks again; this Region's own counts go on.
 pub(super) struct ReadRemote {
     pub(super) remote: RemotePorts,
-    /// The deployment that this is.
+    /// This deployment, whose own records the topic must not have.
     pub(super) own: DeploymentId,
     pub(super) partitions: u32,
     pub(super) store: Regions,
@@ -50,7 +50,7 @@ pub(super) struct ReadRemote {
 }
 
 impl ReadRemote {
-    /// Why the topic cannot be read.
+    /// Checks that the topic can be read; the fault says why not.
     async fn look(&self) -> Outcome<()> {
         let RemotePorts { topic, reader, .. } = &self.remote;
         let found = reader.logs().await?.len();
@@ -88,7 +88,7 @@ impl Task for ReadRemote {
     }
 }
 
-/// One partition, from its assignment until it is taken back.
+/// One partition of the topic, from its assignment until the group takes it back.
 struct RemotePartition {
     region: tally_core::ids::Region,
     own: DeploymentId,
@@ -103,7 +103,7 @@ struct RemotePartition {
 type Refused = String;
 
 impl RemotePartition {
-    /// Finds where to go on, and starts to read there.
+    /// Finds the position to go on from, and starts to read there.
     async fn begin(&self, stop: &Stop) -> anyhow::Result<Remote> {
         let (until, index) = (Until::Requested(stop), self.log.partition().index);
         let adopted = *self.tables.borrow();
@@ -120,8 +120,8 @@ impl RemotePartition {
             .is_some_and(|stored| stored.topic == log.topic && stored.next <= log.end && stored.adopted == adopted);
         let position = match stored {
             Some(stored) if stands => stored,
-            // Another topic, one that lost its end, or one whose entries are in another table, is read from its beginning, and nothing
-            // is known until it was.
+            // Another topic, one that lost its end, or one whose entries are in another table is read from its
+            // beginning. Until then nothing is known of the Region.
             Some(stored) => {
                 RemotePosition { deployment: stored.deployment, ..RemotePosition::start(log.topic.clone(), log.start) }
             }
@@ -152,7 +152,7 @@ impl RemotePartition {
         remote.take(record.offset, now, message).map_err(|another| another.to_string())
     }
 
-    /// Takes records, up to one that cannot be counted.
+    /// Takes records, up to the first that cannot be counted.
     fn take_all(&self, remote: &mut Remote, records: &Records) -> Result<(), Refused> {
         let new = records.iter().filter(|record| record.offset >= remote.next()).map(|record| record.offset);
         for offset in new.collect::<Vec<_>>() {
@@ -162,7 +162,7 @@ impl RemotePartition {
         Ok(())
     }
 
-    /// Puts the entries, then stores the position: a reader that begins there misses none.
+    /// Writes the entries, then stores the position: a reader that begins there misses none. Safe to repeat.
     async fn flush(&self, remote: &mut Remote, stop: &Stop) -> anyhow::Result<()> {
         let RemoteFlush { entries, position } = remote.flush();
         let (until, now) = (Until::LastCall(stop), self.patience.clock().now());
@@ -179,7 +179,7 @@ impl RemotePartition {
         Ok(())
     }
 
-    /// Waits until the partition is taken back, or the process stops: what stands there cannot be counted.
+    /// Reports why the partition cannot be counted, and waits until the group takes it back or the process stops.
     async fn stand_still(&self, why: &str, stop: &Stop) {
         let (region, partition) = (&self.region, self.log.partition());
         tracing::error!(%region, %partition, why, "the topic of a Region cannot be counted");
@@ -255,7 +255,7 @@ impl RemotePartition {
 impl Task for RemotePartition {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         if let Err(error) = stop.finish(Box::pin(self.follow(&stop))).await {
-            // A message that cannot be counted, or an item that the store refuses: this Region's own counts go on.
+            // A message cannot be counted, or the store refuses an item. This Region's own counts go on.
             self.stand_still(&format!("{error:#}"), &stop).await;
         }
         Ok(())

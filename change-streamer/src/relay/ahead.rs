@@ -1,4 +1,4 @@
-//! Holds the relay back where Kafka deletes what was not read: the one inside the local stack keeps a few MiB.
+//! Holds the relay back while it is too far ahead of a fold, in the local stack, whose Kafka deletes what was not read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,13 @@ use tally_core::topic::Offset;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::watch;
 
-/// How often it is looked how far the folds are.
+/// How often the task reads how far the folds are.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What this process has written ahead of the folds.
+/// The messages that this process has written and that the folds have not read yet.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// How many bytes of a partition that may be; `None`: as many as there are.
+    /// How many bytes of a partition that may be; `None`: any number.
     most: Option<usize>,
     sent: Mutex<BTreeMap<u32, VecDeque<(Offset, usize)>>>,
     held: watch::Sender<bool>,
@@ -28,14 +28,14 @@ impl Ahead {
         Self { most, sent: Mutex::default(), held: watch::Sender::default() }
     }
 
-    /// A message of so many bytes was written.
+    /// Takes note of a message of so many bytes that was written.
     pub(super) fn sent(&self, Written { partition, offset }: Written, bytes: usize) {
         if self.most.is_some() {
             self.change(|sent| sent.entry(partition).or_default().push_back((offset, bytes)));
         }
     }
 
-    /// So far the folds are.
+    /// Takes note of how far the folds are.
     fn folded(&self, standings: &BTreeMap<u32, StandingAt>) {
         self.change(|sent| {
             for (partition, messages) in sent {
@@ -47,7 +47,7 @@ impl Ahead {
         });
     }
 
-    /// Whether nothing more is to be written for now.
+    /// Returns a flag that says whether the relay has to wait before it writes more.
     pub(super) fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
@@ -61,7 +61,7 @@ impl Ahead {
     }
 }
 
-/// The task that looks how far the folds are.
+/// The task that reads how far the folds are.
 pub(super) struct FollowFolds {
     pub(super) ahead: Arc<Ahead>,
     pub(super) store: Arc<Changes>,

@@ -1,5 +1,5 @@
-//! Finds the stream shards of the likes table, shares them out by leases, and has a reader for each that is this process's.
-//! No lease is trusted: two processes that read one stream shard do the work twice, and nothing counts twice.
+//! Finds the stream shards of the likes table, announces them in the log, shares them out by leases, and runs a reader
+//! for each that is this process's. No lease is trusted: if two processes read one stream shard, nothing counts twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,13 +21,13 @@ use super::writer::Writing;
 use super::{AGAIN, Relaying, of_log};
 use crate::metrics;
 
-/// The wait between two looks.
+/// The longest wait between two looks at the stream shards and the leases.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a closed stream shard is remembered: longer than the service lists it and than a message about it is taken.
+/// How long a closed stream shard is remembered: longer than it is listed, and than messages about it are taken.
 const REMEMBERED: Duration = Duration::from_secs(30 * 3600);
-/// How many stream shards that ended one message names, which Kafka takes.
+/// How many ended stream shards one message names at most, so that Kafka takes it.
 const MOST: usize = 4000;
-/// The condition that the stream is followed: every stream shard is closed, or some process reads it.
+/// The readiness condition of the stream: every stream shard is closed, or some process reads it.
 const READINESS: &str = "stream_shards";
 
 /// How this process shares stream shards with others.
@@ -47,15 +47,15 @@ pub(crate) struct Follow {
     lateness: Lateness,
     slots: metrics::Slots,
     readers: BTreeMap<StreamShard, Running>,
-    /// Each reader has one, and this task.
+    /// Each reader has a clone, and so knows how many readers there are.
     counted: std::sync::Arc<()>,
-    /// The leases as they were seen last, and since when each stands still.
+    /// The leases as they were seen last, and since when each has not changed.
     leases: BTreeMap<StreamShardId, (Lease, Duration)>,
-    /// Since when no process reads a stream shard.
+    /// The open stream shards that no process reads, and since when.
     unread: BTreeMap<StreamShard, Duration>,
     held: BTreeSet<StreamShard>,
     listed: Option<Listing>,
-    /// Losses of the log after which all stream shards were announced again, and when they were.
+    /// The losses of the log that were open when all stream shards were announced last, and when that was.
     announced: (BTreeSet<LossNumber>, Duration),
     /// Why the stream is not followed as it should be.
     trouble: Option<String>,
@@ -107,7 +107,7 @@ impl Follow {
         }
     }
 
-    /// Readers finish before the leases are given back, so that others need not wait for them to go stale.
+    /// Waits for the readers, then gives the leases back, so that other processes need not wait until they are stale.
     async fn give_back(&mut self, stop: &Stop) {
         while self.readers.values().any(|reader| !reader.has_ended()) && !stop.is_last_call() {
             self.patience.clock().sleep(Duration::from_millis(10)).await;
@@ -120,7 +120,7 @@ impl Follow {
         }
     }
 
-    /// One look: what is listed and stored, what to announce, who reads what. Each step is safe to repeat.
+    /// Announces what readers of the log do not know, and starts and stops readers. Each step is safe to repeat.
     async fn look(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let losses =
             self.patience.persist("read the losses", Until::Requested(stop), || self.shared.store.losses()).await?;
@@ -145,7 +145,7 @@ impl Follow {
         self.patience.persist("read the stream shards", Until::Requested(stop), read).await
     }
 
-    /// Lists the stream's shards if it is time to; why they cannot be listed.
+    /// Lists the stream's shards if it is time to. Returns why they cannot be listed, if that is to be reported.
     async fn list(&mut self, stop: &Stop) -> anyhow::Result<Option<String>> {
         let now = self.patience.clock().reading().at;
         if self.listed.as_ref().is_some_and(|listing| now.saturating_sub(listing.at) < self.shared.rules.discover) {
@@ -172,8 +172,8 @@ impl Follow {
         }
     }
 
-    /// Ends what is left of earlier streams, and drops what was closed long ago and is listed no more. What an earlier stream
-    /// had unread is lost, which was said before this one was announced.
+    /// Closes stream shards of earlier streams, and drops those that were closed long ago and are listed no more. What
+    /// an earlier stream had unread is lost; that loss was announced before this stream was.
     async fn forget(&self, label: &StreamLabel, listed: &[Listed], stop: &Stop) -> anyhow::Result<()> {
         let (store, until, now) = (&self.shared.store, Until::Requested(stop), self.patience.clock().now());
         let every = self.patience.persist("read the stream shards", until, || store.every_shard()).await?;
@@ -194,8 +194,9 @@ impl Follow {
         Ok(())
     }
 
-    /// Announces all stream shards where readers of the log do not know all of them: at first, where some were listed too late
-    /// to be named by a closing, and where a piece of the log is lost, until that is repaired. Any process does that, also twice.
+    /// Announces all stream shards when readers of the log may not know them all: at first, when no closing can name
+    /// some, and while a piece of the log is lost. Returns what is stored. Safe to repeat, also by two processes at
+    /// once.
     async fn announce(
         &mut self,
         label: &StreamLabel,
@@ -227,7 +228,7 @@ impl Follow {
                     Some(_) => opened.ended.push(shard.clone()),
                 }
             }
-            // Nothing was written to a stream shard before there was its stream.
+            // Nothing was written to a stream before it was created.
             let first = |new: &Listed| Opening { shard: StreamShard::new(label, &new.id), at: None, fed: created };
             opened.shards.extend(new.iter().map(first).filter(|opening| !named.contains(&opening.shard)));
             if opened.shards.is_empty() {
@@ -241,7 +242,7 @@ impl Follow {
             self.writing.announce(Body::Opened(opened)).await?;
             self.begin(label, &new, created, stop).await?;
             stored = self.stored(label, stop).await?;
-            // One that was closed meanwhile may be open for a reader that did not read its closing.
+            // If one was closed meanwhile, a reader that has missed the closing would take it for open.
             if !stored.iter().any(|stored| stored.closed.is_some() && open.contains(&stored.shard)) {
                 break;
             }
@@ -261,7 +262,7 @@ impl Follow {
         Ok(())
     }
 
-    /// Stream shards that no closing has named or will name.
+    /// Returns the listed stream shards that no closing has named or will name.
     fn unnamed(&self, label: &StreamLabel, stored: &[StoredShard]) -> Vec<Listed> {
         let Some(Listing { shards, .. }) = &self.listed else { return Vec::new() };
         let of = |id: &StreamShardId| StreamShard::new(label, id);
@@ -276,12 +277,12 @@ impl Follow {
         };
         let unnamed: Vec<_> =
             shards.iter().filter(|shard| find(&shard.id).is_none() && !is_named(shard)).cloned().collect();
-        // Of those, the ones whose parents are not among them: the others are named when these are closed.
+        // Without those whose parents are among them: these are named when their parents are closed.
         let is_among = |parent: &StreamShardId| unnamed.iter().any(|other| other.id == *parent);
         unnamed.iter().filter(|shard| !shard.parent.as_ref().is_some_and(is_among)).cloned().collect()
     }
 
-    /// Which open stream shard no process reads, although there was time to take it.
+    /// Returns the complaint that an open stream shard has no reader, although there was time to take it.
     fn unread(&mut self, stored: &[StoredShard], mine: &BTreeSet<StreamShard>) -> Option<String> {
         let Some(Sharing { stale, .. }) = &self.sharing else { return None };
         let now = self.patience.clock().reading().at;
@@ -294,7 +295,7 @@ impl Follow {
         unread.map(|(shard, _)| format!("no process reads stream shard {shard}"))
     }
 
-    /// Says whether the stream is followed, to the operators and in the log where that changes.
+    /// Reports whether the stream is followed: by metric, readiness and, where trouble changes, the log.
     fn report(&mut self, trouble: Option<String>) {
         metrics::followed(trouble.is_none());
         match &trouble {
@@ -309,7 +310,7 @@ impl Follow {
         self.trouble = trouble;
     }
 
-    /// Takes, renews and steals leases, and starts and stops readers.
+    /// Takes, renews and steals leases, and starts and stops readers. Returns the stream shards to read here.
     async fn share(
         &mut self,
         label: &StreamLabel,
@@ -340,7 +341,7 @@ impl Follow {
         Ok(mine)
     }
 
-    /// The stream shards whose leases are this process's afterwards.
+    /// Takes and renews leases. Returns the stream shards whose leases this process has afterwards.
     async fn take_leases(
         &mut self,
         label: &StreamLabel,

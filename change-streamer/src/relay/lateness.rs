@@ -1,7 +1,9 @@
-//! How late records are, and by how much the readers of a process stay behind the clock with what they claim.
+//! How late the records of the stream are. By this, a reader at the newest record stays behind the clock when it claims
+//! to have read everything.
 //!
-//! A stream promises no delay, so an empty page says nothing of what was just written. A reader claims no time of which no
-//! record was seen by any reader of the process: of a row, or of a canary where nothing else is written.
+//! A stream promises no delay, so an empty page says nothing of what was just written. So readers claim no time later
+//! than the newest record that any reader of the process has seen. While nothing else is written, [`Canaries`] writes
+//! *canaries*: rows that count for nothing and say when they were written.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,16 +13,16 @@ use tally_core::relay::Canary;
 use tally_core::time::UnixMillis;
 use tally_service::{Chance, Clock, Stop, Task};
 
-/// What is allowed for where records come in time and in order.
+/// How far a claim stays behind at least, even if records come in time and in order.
 const LEAST: Duration = Duration::from_secs(2);
 
 /// How long a late record is remembered.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// How long a canary that was seen is one of this process: stream shards split, and change their readers.
+/// How long a canary that was seen counts as read by this process: stream shards split, and change their readers.
 const HERE: Duration = Duration::from_secs(3);
 
-/// How long no reader of a process has asked where it has none. The longest wait between two reads is 10 s.
+/// A process in which no reader has asked for this long has none. The longest wait between two reads is 10 s.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// What the readers of a process have seen. Clones share it.
@@ -29,45 +31,46 @@ pub(crate) struct Lateness(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The most that a record was late, and when it was read. The service states its times rounded down to the second.
+    /// The longest delay of a record, and when that was read. The service states its times rounded down to the second.
     latest: Duration,
     at: UnixMillis,
-    /// The latest time of which a record was seen, and of which a row was.
+    /// When the newest record that was seen was written, and the newest row.
     newest: UnixMillis,
     newest_row: UnixMillis,
     /// When a reader last asked for records.
     asked: UnixMillis,
-    /// The canary that was seen last, and when.
+    /// The row of the canary that was seen last, and when it was asked for.
     canary: Option<(u16, UnixMillis)>,
 }
 
 impl Lateness {
-    /// A reader asked for records.
+    /// Takes note that a reader asked for records.
     pub(crate) fn asked(&self, at: UnixMillis) {
         let mut seen = self.seen();
         seen.asked = seen.asked.max(at);
     }
 
-    /// Whether this process reads any stream shard.
+    /// Returns whether this process reads any stream shard.
     pub(crate) fn is_reading(&self, now: UnixMillis) -> bool {
         now.since(self.seen().asked) <= SILENCE
     }
 
-    /// A row that was written at `written` was read.
+    /// Takes note of a row that was read and was written at `written`.
     pub(crate) fn saw_row(&self, written: UnixMillis) {
         let mut seen = self.seen();
         seen.newest_row = seen.newest_row.max(written);
         seen.newest = seen.newest.max(written);
     }
 
-    /// A canary was read with a request that began at `asked`.
+    /// Takes note of a canary that was read with a request that began at `asked`.
     pub(crate) fn saw_canary(&self, canary: Canary, asked: UnixMillis) {
         let mut seen = self.seen();
         seen.newest = seen.newest.max(canary.at);
         seen.canary = Some((canary.row, asked));
     }
 
-    /// A record that was written at `written` was read with a request that began at `asked`, by a reader that was at the tip.
+    /// Takes note of how late a record was, written at `written` and read at the tip with a request that began at
+    /// `asked`.
     pub(crate) fn was(&self, written: UnixMillis, asked: UnixMillis) {
         let (late, mut seen) = (asked.since(written), self.seen());
         if late >= seen.latest || asked.since(seen.at) > MEMORY {
@@ -75,19 +78,19 @@ impl Lateness {
         }
     }
 
-    /// Everything that was written before this time was read by a reader that found nothing with a request of `asked`, at the
-    /// tip.
+    /// Returns the time before which everything was read by a reader near the newest record whose request at `asked`
+    /// found nothing.
     pub(crate) fn claim(&self, asked: UnixMillis) -> UnixMillis {
         let seen = self.seen();
         asked.minus(seen.latest.saturating_add(Duration::from_secs(1)).max(LEAST)).min(seen.newest)
     }
 
-    /// The latest time of which a row was seen.
+    /// Returns when the newest row that was seen was written.
     pub(crate) fn newest_row(&self) -> UnixMillis {
         self.seen().newest_row
     }
 
-    /// A canary that a reader of this process reads.
+    /// Returns the row of a canary that a reader of this process reads.
     pub(crate) fn canary(&self, now: UnixMillis) -> Option<u16> {
         self.seen().canary.filter(|(_, asked)| now.since(*asked) <= HERE).map(|(row, _)| row)
     }
@@ -97,20 +100,20 @@ impl Lateness {
     }
 }
 
-/// Everything that was written before this time was read by a reader whose last record was written at `written`: a stream
+/// Returns the time before which everything was read by a reader whose last record was written at `written`: a stream
 /// shard is in order, more or less.
 pub(crate) fn in_order(written: UnixMillis) -> UnixMillis {
     written.minus(LEAST)
 }
 
-/// The wait between two.
+/// The wait between two canaries.
 const EVERY: Duration = Duration::from_secs(1);
-/// Rows that were written so lately show it as well, to the second.
+/// No canary is needed while a row was written so lately.
 const RECENT: Duration = Duration::from_millis(1500);
-/// How many rows are written while none is known that a reader of this process reads.
+/// How many canaries are written at once while it is not known which of their rows this process reads.
 const TRIES: usize = 4;
 
-/// The task that writes canaries while nothing else of the table shows how late its stream is.
+/// The task that writes canaries while no row shows how late the stream is.
 pub(super) struct Canaries {
     pub(super) store: Arc<Changes>,
     pub(super) lateness: Lateness,

@@ -1,4 +1,5 @@
-//! Reads one stream shard from where it is fed to its end, in order, and hands every page to the writer of the log.
+//! Reads one stream shard in order to its end, from where it is *fed*, that is, in the log already. Hands every page to
+//! the writer of the log, claims up to when everything was read, and opens a loss where records are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +24,10 @@ use crate::metrics;
 /// The most records one read may answer with: what the service allows.
 const LIMIT: u32 = 1000;
 
-/// How long a stream shard may go unread before records of it may be gone. The service keeps them for 24 h.
+/// How long a stream shard may go unread before some of its records may be gone. The service keeps them for 24 h.
 const OUTAGE: Duration = Duration::from_secs(23 * 3600);
 
-/// How long the children of a stream shard that has ended are looked for, and how often.
+/// How long a reader looks for the children of a stream shard that has ended, and how often.
 const CHILDREN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -39,7 +40,7 @@ pub(crate) struct Reader {
     id: StreamShardId,
     shard: StreamShard,
     pace: Pace,
-    /// One for each reader of this process.
+    /// Each reader of this process has a clone, so their number is known.
     readers: Arc<()>,
     tip: Tip,
     lateness: Lateness,
@@ -48,16 +49,16 @@ pub(crate) struct Reader {
     claimed: UnixMillis,
     /// The last record that was handed in.
     last: Option<Sequence>,
-    /// When the service last answered: nothing unread can have been trimmed unseen until a day later.
+    /// When the service last answered. Unread records can have been trimmed unseen only if that was a day ago.
     contact: UnixMillis,
-    /// A loss whose end is not known before the next record.
+    /// A loss that was announced, and whose end the next record will show.
     lost: Option<LossNumber>,
 }
 
-/// Where a reader stands after a page.
+/// How a reader goes on after a page.
 enum Next {
     At(Iterator),
-    /// A new iterator has to be taken.
+    /// It has to take a new iterator.
     Anew,
     /// There is nothing more to read.
     End,
@@ -65,7 +66,7 @@ enum Next {
     Gone,
 }
 
-/// How reading came to its end.
+/// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Closed,
@@ -102,7 +103,7 @@ impl Reader {
         }
     }
 
-    /// Reads the stream shard, and begins again where it is stored as fed if what was handed in was dropped.
+    /// Reads the stream shard to its end; begins again where it is fed if the writer has dropped what was handed in.
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let mut restarts = self.writing.restarts();
         loop {
@@ -134,10 +135,10 @@ impl Reader {
         }
     }
 
-    /// An iterator where reading stands.
+    /// Takes an iterator behind the last record that was handed in; behind a loss, at the oldest record.
     async fn open(&mut self, stop: &Stop) -> anyhow::Result<Next> {
         let now = self.patience.clock().now();
-        // Also where the end of a loss is not known yet: that one may be repaired by now.
+        // Also while the end of an earlier loss is not known yet: an audit may have closed that loss by now.
         if now.since(self.contact) > OUTAGE {
             self.lose("outage", stop).await?;
         }
@@ -156,7 +157,7 @@ impl Reader {
         }
     }
 
-    /// One read, after the wait that is due.
+    /// Waits as the pace says, then reads a page and hands it in.
     async fn page(&mut self, iterator: Iterator, stop: &Stop) -> anyhow::Result<Next> {
         stop.unless_requested(self.patience.clock().sleep(self.pace.wait())).await?;
         let mut tries = 0;
@@ -181,10 +182,10 @@ impl Reader {
         }
     }
 
-    /// Hands a page in.
+    /// Hands a page in, and claims up to when everything was read. Returns how to go on.
     async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
         self.lateness.asked(asked);
-        // A canary is no sign of more to come.
+        // A canary, which a relay writes itself, is no sign of more rows to come.
         let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
         self.pace.page(rows, LIMIT as usize, Arc::strong_count(&self.readers));
         metrics::READS.counter(&[if page.records.is_empty() { "empty" } else { "records" }]).increment(1);
@@ -218,7 +219,7 @@ impl Reader {
                 let next = Some((self.shard.clone(), record.sequence));
                 self.writing.announce(Body::Lost(Lost { number, next })).await?;
             }
-            // The service may answer with what it had answered with before.
+            // The service may repeat records of an earlier answer.
             if Some(record.sequence) > to {
                 to = Some(record.sequence);
                 metrics::records_read(std::slice::from_ref(&record));
@@ -250,8 +251,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Opens a loss: it is stored and announced in every partition before anything behind it is handed in. Where the lost
-    /// piece ends, the next record says.
+    /// Opens a loss: stores it, and announces it in every partition before anything behind it is handed in. The next
+    /// record that is read shows where the lost piece ends.
     async fn lose(&mut self, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         metrics::READS.counter(&["lost"]).increment(1);
         let number = lose(&self.shared, &self.patience, &self.writing, kind, &self.shard.to_string(), stop).await?;
@@ -266,20 +267,21 @@ impl Reader {
         Ok(Next::Gone)
     }
 
-    /// All of the stream shard was handed in, or what is left of it is lost: it is closed, and those that continue it begin.
+    /// Closes the stream shard once it was handed in, or is lost, and begins those that continue it. Safe to
+    /// repeat: a stream shard that is begun or closed stays so.
     async fn end(&mut self, ended: Ended, stop: &Stop) -> anyhow::Result<()> {
         let children = self.children(stop).await?;
         if children.is_empty() {
             tracing::warn!(shard = %self.id, ?ended, "no stream shard continues this one");
             let info = stop.unless_requested(self.shared.stream.info()).await?;
             if ended == Ended::Closed && info.is_ok_and(|info| info.label == self.label) {
-                // The stream goes on, so something does: what is said of it is not known to be in the log.
+                // The stream goes on, so something continues this one, whose changes are not known to be in the log.
                 self.lose("childless", stop).await?;
             }
         }
         let named = children.iter().map(|child| StreamShard::new(&self.label, &child.id)).collect();
         let fed = self.writing.close(self.shard.clone(), named).await?;
-        // A child that nobody has begun is found by the next process that reads this stream shard to its end.
+        // A child that was not begun is found by the next process that reads this stream shard to its end.
         for child in &children {
             let shard = StreamShard::new(&self.label, &child.id);
             let from = Fed { to: None, at: fed.at };
@@ -291,7 +293,7 @@ impl Reader {
         self.patience.persist("close a stream shard", Until::LastCall(stop), close).await
     }
 
-    /// The stream shards that continue this one. They may be listed a while after it has ended.
+    /// Returns the stream shards that continue this one. They may be listed a while after it has ended.
     async fn children(&self, stop: &Stop) -> anyhow::Result<Vec<Listed>> {
         let (clock, stream) = (self.patience.clock(), &self.shared.stream);
         let until = clock.reading().at + CHILDREN;
@@ -329,8 +331,8 @@ impl Reader {
     }
 }
 
-/// Stores a loss and announces it in every partition. A process that dies in between leaves the announcement to whoever
-/// repeats the stored losses.
+/// Stores a loss and announces it in every partition. If the process dies in between, other relays announce the stored
+/// loss.
 pub(super) async fn lose(
     shared: &Relaying,
     patience: &Patience,
@@ -352,7 +354,7 @@ impl Task for Reader {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         let followed = self.follow(&stop).await;
         if stop.is_requested() {
-            // What was handed in is written and stored while there is time for it.
+            // Waits until what was handed in is written and stored, if there is time for it.
             let left = self.writing.leave(self.shard.clone());
             _ = stop.until_last_call(left).await;
         }

@@ -1,15 +1,16 @@
-//! How long a reader waits before the next read: not at all under load, longer and longer while nothing comes. And until when it
-//! may say that it has read everything: an empty page is no proof, for empty pages before records
-//! are normal, but a reader that has reached the newest record once stays close to it while it keeps up.
+//! Two judgements about one reader. [`Pace`] is how long it waits before the next read: not at all under load, longer
+//! and longer while nothing comes. [`Tip`] is whether it is close to the newest record, so that an empty page shows
+//! that it has read everything. An empty page alone proves nothing, since empty pages before records are normal; but a
+//! reader that has once reached the newest record stays close to it while it keeps up.
 
 use std::time::Duration;
 
 use tally_core::time::UnixMillis;
 
-/// Empty pages in a row, read from a place that may be far behind, that are taken for the end of what there is.
+/// How many empty pages in a row show that a reader has reached the newest record, from wherever it began.
 const RUN: u32 = 4;
 
-/// Records older than this when they are read say that more wait behind them. The service states times to the second.
+/// Records older than this when they are read show that more wait behind them. The service states times to the second.
 const RECENT: Duration = Duration::from_secs(5);
 
 /// What a page shows of how far behind its reader is.
@@ -19,17 +20,17 @@ pub(crate) enum Shown {
     Nothing,
     /// Records, the newest of them written at this time.
     Few {
-        /// When.
+        /// When the newest was written.
         newest: UnixMillis,
     },
-    /// As many as one page of many has.
+    /// At least half of the records that a page may have.
     Many,
 }
 
 /// How close one reader is to the newest record of its shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tip {
-    /// A reader that was silent for longer may be far behind again.
+    /// After a silence longer than this, a reader may be far behind again.
     contact: Duration,
     empties: u32,
     reached: bool,
@@ -37,14 +38,14 @@ pub(crate) struct Tip {
 }
 
 impl Tip {
-    /// Nothing is known yet of a reader that waits no longer than `idle` between two pages.
+    /// Takes a reader that waits no longer than `idle` between two pages. Nothing else is known of it yet.
     pub(crate) fn new(idle: Duration) -> Self {
         let contact = (idle * 6).max(Duration::from_secs(60));
         Self { contact, empties: 0, reached: false, asked: None }
     }
 
-    /// Takes note of a page that was asked for at `asked`. Answers the time before which everything written has now
-    /// been read, where the page shows one: the time *before* the call, since what came during it may be missing.
+    /// Takes note of a page that was asked for at `asked`. Returns `asked` if the page shows that everything written
+    /// before then was read. What was written during the call may be missing.
     pub(crate) fn page(&mut self, shown: Shown, asked: UnixMillis) -> Option<UnixMillis> {
         let lost_contact = self.asked.replace(asked).is_none_or(|before| asked.since(before) > self.contact);
         let is_behind = match shown {
@@ -60,25 +61,25 @@ impl Tip {
         (shown == Shown::Nothing && self.reached).then_some(asked)
     }
 
-    /// Whether the reader is close to the newest record.
+    /// Returns whether the reader is close to the newest record.
     pub(crate) fn is_reached(&self) -> bool {
         self.reached
     }
 
-    /// Reading goes on at another place.
+    /// Forgets everything, since reading goes on at another place.
     pub(crate) fn moved(&mut self) {
         (self.empties, self.reached, self.asked) = (0, false, None);
     }
 }
 
-/// What the wait after a page with few records is at least, for each stream shard that this process reads. A process that reads
-/// a hundred of them would spend more on asking than on what it is told: it asks five hundred times a second.
+/// The least wait after a page with few records, for each stream shard that this process reads: its readers together
+/// ask at most five hundred times a second, while little is written.
 const EACH: Duration = Duration::from_millis(2);
 
 /// The wait after a page with few records, and the first wait after an empty one.
 const BUSY: Duration = Duration::from_millis(25);
 
-/// The pace of one reader.
+/// How long one reader waits between reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// The longest wait.
@@ -91,13 +92,13 @@ impl Pace {
         Self { idle, wait: Duration::ZERO }
     }
 
-    /// The wait before the next read.
+    /// Returns the wait before the next read.
     pub(crate) fn wait(&self) -> Duration {
         self.wait
     }
 
-    /// Takes note of a page; `limit` is what was asked for. A page at least half full is one of many. `readers` is how many
-    /// stream shards this process reads.
+    /// Takes note of a page of `records`, where `limit` were asked for. After a page that is at least half full the
+    /// next read follows at once. `readers` is how many stream shards this process reads.
     pub(crate) fn page(&mut self, records: usize, limit: usize, readers: usize) {
         let readers = u32::try_from(readers).unwrap_or(u32::MAX);
         let busy = BUSY.max(EACH.saturating_mul(readers)).min(self.idle);

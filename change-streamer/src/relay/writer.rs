@@ -1,5 +1,6 @@
-//! Writes the log `changes` for all readers of this process: runs the machine, appends its messages, and stores how far each
-//! stream shard is fed.
+//! Writes the log `changes` for all readers of this process, which hand in pages through [`Writing`]. The task
+//! [`Writer`] runs the machine of `core/src/relay.rs`, appends its messages, and stores how far each stream shard is
+//! fed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,17 +21,17 @@ use super::Relaying;
 use super::ahead::Ahead;
 use crate::metrics;
 
-/// What readers may hand in before it is taken.
+/// How many inputs may wait for the writer.
 const WAITING: usize = 64;
 /// How many bytes of entries may wait for Kafka before readers have to.
 const MOST: usize = 32 << 20;
 
-/// How often it is measured how far the log is.
+/// How often the writer measures how far the log is.
 const MEASURED: Duration = Duration::from_secs(1);
-/// The condition that Kafka takes what is written.
+/// The readiness condition that Kafka takes what is written.
 const READINESS: &str = "changes";
 
-/// What the writer is asked.
+/// What readers ask of the writer.
 #[derive(Debug)]
 enum Ask {
     Hand(Input),
@@ -39,34 +40,34 @@ enum Ask {
     Leave(StreamShard, oneshot::Sender<()>),
 }
 
-/// The readers' side of the writer. Clones lead to the same one.
+/// The readers' side of the channel to the writer. Clones lead to the same writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Writing {
     asks: mpsc::Sender<Ask>,
     restarts: watch::Receiver<u64>,
 }
 
-/// The writer's side.
+/// The writer's side of the channel.
 #[derive(Debug)]
 pub(crate) struct Asked {
     asks: mpsc::Receiver<Ask>,
     restarts: watch::Sender<u64>,
 }
 
-/// Both sides.
+/// Returns both sides of a new channel.
 pub(crate) fn channel() -> (Writing, Asked) {
     let ((sender, asks), (restarts, restarted)) = (mpsc::channel(WAITING), watch::channel(0));
     (Writing { asks: sender, restarts: restarted }, Asked { asks, restarts })
 }
 
 impl Writing {
-    /// Hands something in for the log; returns once it is taken, not once it is written.
+    /// Hands in something for the log. Returns once the writer has it, not once it is written.
     pub(crate) async fn hand(&self, input: Input) -> Result<(), Stopped> {
         self.ask(Ask::Hand(input)).await
     }
 
-    /// Says something in every partition, behind everything handed in before; returns once all of them have it. It is safe to
-    /// repeat what is announced, and is done where everything was dropped.
+    /// Announces something in every partition, behind everything handed in before. Returns once all of them have it. If
+    /// the writer drops everything meanwhile, announces it again, which is safe.
     pub(crate) async fn announce(&self, body: Body) -> Result<(), Stopped> {
         loop {
             let (done, answer) = oneshot::channel();
@@ -77,21 +78,21 @@ impl Writing {
         }
     }
 
-    /// Closes a stream shard of which everything was handed in; returns once every partition has the closing.
+    /// Closes a stream shard, all of it handed in. Returns how far it is fed once every partition has the closing.
     pub(crate) async fn close(&self, shard: StreamShard, children: Vec<StreamShard>) -> Result<Fed, Stopped> {
         let (done, answer) = oneshot::channel();
         self.ask(Ask::Close(shard, children, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
-    /// Gives up a stream shard; returns once everything handed in of it is written and stored.
+    /// Gives up a stream shard. Returns once everything of it that was handed in is written and stored.
     pub(crate) async fn leave(&self, shard: StreamShard) -> Result<(), Stopped> {
         let (done, answer) = oneshot::channel();
         self.ask(Ask::Leave(shard, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
-    /// Moves once everything that was handed in is dropped, since Kafka took nothing for hours.
+    /// Returns a number that grows when everything handed in was dropped, since Kafka took nothing for hours.
     pub(crate) fn restarts(&self) -> watch::Receiver<u64> {
         self.restarts.clone()
     }
@@ -101,7 +102,7 @@ impl Writing {
     }
 }
 
-/// What is asked of Kafka and the store.
+/// The calls to Kafka and to the store.
 #[derive(Clone)]
 struct Calls {
     shared: Relaying,
@@ -110,7 +111,7 @@ struct Calls {
     ahead: Arc<Ahead>,
 }
 
-/// The writer.
+/// The task that writes the log.
 pub(crate) struct Writer {
     calls: Calls,
     clock: Clock,
@@ -178,7 +179,7 @@ impl Writer {
                     Effect::Left(shard) => drop(self.leaving.remove(&shard).map(|done| done.send(()))),
                     Effect::Restart => {
                         tracing::error!("Kafka has taken no changes for hours: everything that waits is read again");
-                        // Their answers would be taken for those to what is sent from now on.
+                        // A late answer would be taken for the answer to what is sent from now on.
                         answers.clear();
                         self.announcing.clear();
                         self.closing.clear();
@@ -190,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// Takes note of whether Kafka takes messages.
+    /// Takes note of whether Kafka takes messages, and returns the answer.
     fn answered(&mut self, answer: Input) -> Input {
         match answer {
             Input::Sent(partition, Err(())) => {
@@ -208,7 +209,7 @@ impl Writer {
         answer
     }
 
-    /// What waits for Kafka, and how far behind the log is with each stream shard.
+    /// Measures what waits for Kafka, and how far behind the log is with each stream shard.
     fn measure(&mut self) {
         metrics::waiting(self.machine.waiting());
         let now = self.clock.now();
@@ -241,7 +242,7 @@ impl Writer {
 }
 
 impl Calls {
-    /// Safe to repeat: readers accept each entry once, and an announcement that comes again says nothing new.
+    /// Appends a message. Safe to repeat: readers accept each entry once, and repeated announcements change nothing.
     async fn append(&self, partition: u32, value: Arc<[u8]>, tries: u32, stop: &Stop) -> anyhow::Result<Input> {
         if tries > 0 {
             // Whatever the fault was, Kafka may take the message later.
@@ -262,7 +263,7 @@ impl Calls {
         Ok(Input::Sent(partition, sent.map(drop).map_err(drop)))
     }
 
-    /// Safe to repeat, and by two processes: what is stored moves forwards alone.
+    /// Stores how far a stream shard is fed. Safe to repeat, and by two processes: what is stored only moves forwards.
     async fn store(&self, shard: StreamShard, fed: Fed, stop: &Stop) -> anyhow::Result<Input> {
         let what = "store how far a stream shard is fed";
         let stored =
@@ -273,7 +274,7 @@ impl Calls {
 
 impl Task for Writer {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        // What was not acknowledged is read again.
+        // At the last call this drops what Kafka has not acknowledged; the next reader reads it again.
         stop.finish(self.write(&stop)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Relay and fold together, over the emulator through the real SDK and a Kafka in memory, under paused time.
+//! Tests of relay and fold together, over the emulator through the real SDK and a Kafka in memory, under paused time.
 
 mod claims;
 mod inputs;
@@ -39,7 +39,7 @@ const TOPIC: &str = "changes";
 const PARTITIONS: u32 = 3;
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Tables, a log, and what must be true of them when all is quiet.
+/// Tables, a log, and the rows that the counters must equal when all is quiet.
 struct World {
     store: Store,
     broker: Broker,
@@ -50,7 +50,7 @@ struct World {
     ladder: watch::Sender<Ladder>,
 }
 
-/// A producer to a topic that states when each record was appended.
+/// A producer that states when each record was appended to the topic.
 struct Stamping(Broker, Clock);
 
 #[async_trait]
@@ -130,12 +130,12 @@ impl World {
         Running::start(Both { relaying, folding, intake }, host)
     }
 
-    /// Likes and unlikes, each of a random user and post.
+    /// Likes and unlikes at random, each of some user and some post.
     async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
         churn(&self.store, &self.chance, &mut self.rows, (changes, posts, users)).await;
     }
 
-    /// A like of a user who has not liked the post.
+    /// Writes a like of a user who has not liked the post.
     async fn like(&mut self, p: u64, u: u64) {
         self.rows.insert((p, u), ());
         let item = json!({
@@ -157,7 +157,7 @@ impl World {
         Stamping(self.broker.clone(), self.clock).send(outgoing).await.unwrap();
     }
 
-    /// The thresholds that a post has reached, and who reached them.
+    /// Returns the thresholds that a post has reached, and who reached them.
     async fn milestones(&self, p: u64) -> Vec<(i64, Winner)> {
         let recounts = dynamodb::Recounts::new(&self.store.repeating(5));
         let mut reached = recounts.milestones(&post(p), 100).await.unwrap();
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// Fills the cache as a reader does; how many values it has then.
+    /// Fills the cache as a reader does. Returns how many values it has then.
     async fn fill(&self, posts: u64) -> usize {
         for id in (0..posts).map(post) {
             let partition = partition_of(&id);
@@ -212,7 +212,7 @@ impl World {
         self.cached(posts).await.len()
     }
 
-    /// Waits until what the cache says of every partition is of this moment or later.
+    /// Waits until the cache has a standing of this moment or later for every partition.
     async fn cache_is_fresh(&self) {
         let (now, began) = (self.clock.now(), Instant::now());
         for partition in 0..PARTITIONS {
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// The values of the cache that count.
+    /// Returns the values of the cache that count.
     async fn cached(&self, posts: u64) -> BTreeMap<CounterId, Cached> {
         let mut cached = BTreeMap::new();
         for id in (0..posts).map(post) {
@@ -245,7 +245,7 @@ impl World {
         losses.open().map(|(_, loss)| loss.kind.clone()).collect()
     }
 
-    /// Waits until what may be said of every partition is of this moment or later.
+    /// Waits until every partition has a standing of this moment or later.
     async fn fresh(&self) {
         let (now, began) = (self.clock.now(), Instant::now());
         let changes = Changes::new(&self.store.repeating(5));
@@ -268,7 +268,7 @@ async fn stop(running: Vec<Running>) {
     }
 }
 
-/// What goes wrong: once in some calls of everything that relay and fold do.
+/// Faults in some of all calls that relay and fold make.
 fn faults() -> Vec<Rule> {
     let operations = [
         "BatchExecuteStatement",
@@ -324,7 +324,7 @@ async fn the_cache_has_every_change_before_its_standing_also_after_it_forgot_wha
     for (id, value) in world.cached(20).await {
         assert_eq!(value.likes, world.counters(20).await[&id].likes, "{id}");
     }
-    // A failover to a replica that lags.
+    // A failover, to a cache replica that lags.
     for (partition, slot) in (0..).zip(before) {
         world.cache.restore(partition, slot);
     }
@@ -349,7 +349,7 @@ async fn two_processes_on_every_stream_shard_are_exact_while_everything_fails_no
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     world.store.faults([]);
-    // The last late request may come a minute later.
+    // The last late request may land a minute later.
     tokio::time::sleep(Duration::from_secs(61)).await;
     world.exact(20).await;
     world.fresh().await;
@@ -397,7 +397,7 @@ async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
         world.churn(10, 6, 20).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    // All stream shards are announced again, so it is known again as of when the counts are.
+    // All stream shards are announced again, so the standings have a time again.
     world.fresh().await;
     stop(vec![running]).await;
 }
@@ -429,7 +429,7 @@ async fn a_stream_that_was_trimmed_unread_is_a_loss_that_every_partition_knows()
     world.churn(50, 6, 20).await;
     world.exact(6).await;
     world.fresh().await;
-    // What the process has stored as fed is behind, and everything since is trimmed before another one reads it.
+    // The stored position of what is fed is behind. Everything after it is trimmed before another process reads it.
     tokio::time::sleep(tally_core::relay::Rules::default().store * 2).await;
     running.kill().await;
     world.churn(50, 6, 20).await;

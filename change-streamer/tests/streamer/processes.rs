@@ -1,5 +1,6 @@
-//! The streamer as processes of their own, over an emulator and a Kafka on the loopback: signals, crashes, zombies. Ends
-//! everything it starts. `TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60` is the whole of it.
+//! Tests of the streamer as processes of its own, over an emulator and a Kafka on the loopback: signals, crashes,
+//! zombies. They end every process. `TALLY_TEST_KILLS=20 TALLY_TEST_STOPPED=60` makes them as large as they are meant
+//! to be.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 const PARTITIONS: u32 = 4;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-change-streamer");
 
-/// What goes wrong now and then. (The ghost of a lease may land after it was given back; it goes stale, then.)
+/// Faults that happen now and then. (A late request may take a lease after it was given back; that lease goes stale.)
 fn faults() -> Vec<Rule> {
     vec![
         Rule::new(Fault::DropReply).on("UpdateItem").chance(0.01),
@@ -64,7 +65,7 @@ impl World {
         Process::start("streamer", self.plain().args(["--poll-idle", "200ms"]).args(args)).unwrap()
     }
 
-    /// Likes and unlikes, each of a random user and post.
+    /// Likes and unlikes at random, each of some user and some post.
     async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
         for _ in 0..changes {
             let (p, u) = (self.chance.token() % posts, self.chance.token() % users);
@@ -99,7 +100,7 @@ impl World {
         .await;
     }
 
-    /// Waits until what may be said of every partition is of this moment or later.
+    /// Waits until every partition has a standing of this moment or later.
     async fn fresh(&self) {
         let now = UnixMillis(self.engines.store.emulator.stats().now_ms);
         eventually("all partitions are of this moment", async || {
@@ -113,7 +114,7 @@ impl World {
         self.changes().losses().await.unwrap().open().map(|(_, loss)| loss.kind.clone()).collect()
     }
 
-    /// Who relays the stream shards that are open.
+    /// Returns which processes relay the stream shards that are open.
     async fn holders(&self) -> BTreeSet<Worker> {
         let label = dynamodb::Streams::new(&self.engines.store.repeating(5)).info().await.unwrap().label;
         let shards = self.changes().shards(&label).await.unwrap();
@@ -192,7 +193,7 @@ async fn a_streamer_that_was_stopped_while_others_took_over_does_no_harm_when_it
     other.stop().await.unwrap();
 }
 
-/// With its defaults and over the four stream shards that the emulator has here.
+/// A streamer with its defaults makes few calls, over the four stream shards that the emulator has here.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "night: real processes over the in-process Kafka"]
@@ -201,7 +202,7 @@ async fn an_idle_streamer_uses_little_of_a_core_and_few_calls() {
     let process = Process::start("streamer", &mut world.plain()).unwrap();
     world.churn(300, 20, 40).await;
     world.exact(20).await;
-    // The caller's own calls, made while it waits, are over; the waits of an idle reader have grown to their end.
+    // The test's own calls, made while it waited, are over, and an idle reader waits for as long as it may.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let calls = || world.engines.store.emulator.stats().requests.values().sum::<u64>();
     let (used, made, began) = (process.processor_time().unwrap(), calls(), Instant::now());
@@ -217,7 +218,7 @@ async fn an_idle_streamer_uses_little_of_a_core_and_few_calls() {
     process.stop().await.unwrap();
 }
 
-/// How a streamer ended by itself, and how often it named `text`.
+/// Waits until a streamer has ended by itself. Returns its exit code, and how often it named `text`.
 async fn ended(process: Process, text: &str) -> (Option<i32>, usize) {
     (process.code().await, process.log().matches(text).count())
 }

@@ -1,4 +1,4 @@
-//! Two Regions, each with tables and a Kafka of its own in memory, and a mirror between them, under paused time.
+//! Tests of two Regions, each with tables and a Kafka in memory, and of a mirror between them, under paused time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct Place {
 impl Place {
     async fn new(name: &str, seed: u64, clock: Clock) -> Self {
         let store = Store::with(Engine { seed, shards: 2, ..Engine::default() }).await;
-        // As a deployment that has begun.
+        // The deployment has begun.
         Checkpoints::new(&store.connection).config(None).await.unwrap();
         let broker = Broker::new();
         for topic in ["changes", "counts"] {
@@ -92,7 +92,7 @@ impl Place {
         Running::start(App::with_ports(settings, ports), host)
     }
 
-    /// Likes and unlikes, each of a random user and post.
+    /// Likes and unlikes at random, each of some user and some post.
     async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
         churn(&self.store, &self.chance, &mut self.rows, (changes, posts, users)).await;
     }
@@ -120,7 +120,7 @@ impl Place {
         }
     }
 
-    /// What this Region has of another's entry.
+    /// Returns what this Region has stored of another Region's counter.
     async fn entry(&self, of: &Region, p: u64) -> Value {
         let id = post(p).in_region(of);
         let read = Counters::new(&self.store.repeating(5)).read(std::slice::from_ref(&id), Consistency::Strong).await;
@@ -133,13 +133,13 @@ impl Place {
         read.into_iter().map(|((_, partition), stated)| (partition, stated)).collect()
     }
 
-    /// The least place that this Region's own standings have.
+    /// Returns this Region's own standings.
     async fn own(&self) -> BTreeMap<u32, StandingAt> {
         Changes::new(&self.store.repeating(5)).standings(PARTITIONS).await.unwrap()
     }
 }
 
-/// Two Regions, of which `us` reads `eu` through a mirror.
+/// Two Regions; `us` reads `eu` through a mirror.
 struct Worlds {
     eu: Place,
     us: Place,
@@ -158,8 +158,8 @@ impl Worlds {
         self.us.mirror(&self.eu, &mut self.copied).await;
     }
 
-    /// Waits, mirroring, until every entry equals the rows of its Region, beside standings that are believed and know no loss that
-    /// is open.
+    /// Mirrors until every entry equals the rows of its Region, and the standings beside the entries have a time and no
+    /// open loss.
     async fn equal(&mut self, posts: u64) {
         let began = Instant::now();
         loop {
@@ -188,7 +188,7 @@ async fn stop(running: Vec<Running>) {
     }
 }
 
-/// Waits until a condition whose name has this in it is not ready and says this.
+/// Waits until a condition whose name contains this is not ready and says this.
 async fn waits(running: &Running, condition: &str, says: &str) {
     let began = Instant::now();
     loop {
@@ -248,7 +248,7 @@ async fn a_deployment_that_had_counts_before_it_had_a_name_publishes_them() {
     worlds.eu.churn(100, 12, 20).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     stop(vec![before]).await;
-    // Another topic knows none of them.
+    // The topic is created anew, so it has no message of these counters.
     worlds.eu.broker.create_topic("counts", PARTITIONS);
     worlds.copied.clear();
     let running = vec![worlds.eu.run("eu-b", &[]), worlds.us.run("us-a", &["eu"])];
@@ -262,7 +262,7 @@ async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_
     let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
     worlds.eu.churn(60, 6, 20).await;
     worlds.equal(6).await;
-    // The counter of a post goes without a change in the log, as in a table that was restored.
+    // The counter of a post vanishes without a change in the log, as in a table that was restored.
     let likes = worlds.eu.likes(0);
     assert!(likes > 0);
     worlds.eu.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": "p-0"}}})).await;
@@ -291,7 +291,7 @@ async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_ove
     let (eu, us) = (worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"]));
     worlds.eu.churn(60, 6, 20).await;
     worlds.equal(6).await;
-    // Some time after the fold has stored its position, so that only what it published last is lost.
+    // The fold has stored its position some time ago, so that only what it published last is lost.
     tokio::time::sleep(Duration::from_millis(3_500)).await;
     eu.kill().await;
     let (regions, reader) = (Regions::new(&worlds.eu.store.repeating(5)), worlds.eu.broker.reader("test", "counts"));
@@ -339,7 +339,7 @@ async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_g
     waits(&us, "ap", "there is no topic `ap.counts`").await;
     worlds.us.broker.create_topic("ap.counts", PARTITIONS + 1);
     waits(&us, "ap", "3 partitions").await;
-    // What is published here comes back as another Region's.
+    // What this Region publishes comes back as another Region's.
     worlds.us.churn(40, 6, 20).await;
     let reader = worlds.us.broker.reader("test", "counts");
     let began = Instant::now();
@@ -368,7 +368,7 @@ async fn a_fold_that_lost_its_partition_and_does_not_know_it_publishes_nothing()
     let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
     worlds.eu.churn(60, 6, 20).await;
     worlds.equal(6).await;
-    // Another process takes the name over: the fold begins again, and comes to the same.
+    // Another process takes the name over. The fold begins again, with the same result.
     let deployment = Changes::new(&worlds.eu.store.repeating(1)).config().await.unwrap().unwrap().deployment;
     for partition in 0..PARTITIONS {
         let thief = worlds.eu.broker.transactions(&format!("tally/{}/counts/{partition}", deployment.0));

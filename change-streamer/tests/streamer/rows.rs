@@ -1,4 +1,4 @@
-//! Rows of the likes table that tests write themselves.
+//! Writes rows of the likes table directly, in place of a consumer.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 use tally_service::Chance;
 use tally_testkit::Store;
 
-/// Likes and unlikes, each of a random user and post; `rows` are those that are there.
+/// Writes likes and unlikes at random, each of some user and some post; `rows` has those that exist.
 pub(crate) async fn churn(
     store: &Store,
     chance: &Chance,

@@ -1,4 +1,4 @@
-//! A partition is claimed, and what is known of it is brought together: where it is read from, or why it stands still.
+//! Claims a partition, and finds out from the claim, the topic and Kafka where to read on, or why it stands still.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use super::writing::Writing;
 use super::{EVERY, End, Held, Shared};
 use crate::metrics;
 
-/// Claims the partition and begins to read it, with the loss of a replay opened before.
+/// Claims the partition and begins to read it. If it has to replay, opens that loss before.
 ///
-/// The store had made so many `refusals` in a row before.
+/// The store had refused so many `refusals` in a row before.
 pub(super) async fn begin(
     log: &Arc<dyn OwnedPartition>,
     shared: &Arc<Shared>,
@@ -35,7 +35,7 @@ async fn begun(
     refusals: u32,
 ) -> Outcome<Result<Held, End>> {
     let partition = log.partition();
-    // Raised before anything else is looked at: what an earlier owner stores later is refused.
+    // The claim is raised before anything else is looked at: what an earlier owner stores later is refused.
     let slept = shared.slept();
     let (claim, confirmed) = shared.claims.raise(partition).await?;
     let topic = topic(shared, partition).await?;
@@ -54,7 +54,7 @@ async fn begun(
     if shared.claims.keep(partition, claim.n, &kept).await?.is_none() {
         return Ok(Err(End::Again("another consumer has claimed it".to_owned())));
     }
-    // Once the claim says that the partition replays: an audit closes the loss of one that does not.
+    // Opened once the claim says that the partition replays: an audit closes the loss of a partition that does not.
     if let Some(until) = replay {
         open_loss(shared, partition, &claim, until).await?;
     }
@@ -92,7 +92,7 @@ async fn begun(
     }))
 }
 
-/// What is known of the topic; all that Kafka says of it where it is read for the first time.
+/// Returns what is stored of the topic. If it is read for the first time, first stores all that Kafka says of it.
 async fn topic(shared: &Shared, partition: &Partition) -> Outcome<Topic> {
     if let Some(topic) = shared.claims.topic(&partition.topic).await? {
         return Ok(topic);

@@ -1,4 +1,5 @@
-//! Once a second: how far the rows have come is stored under the claim and told to Kafka, and Kafka is asked for its end.
+//! What the task of a partition does once a second: it stores under its claim how far the rows are, has Kafka commit
+//! that, and asks Kafka where the partition ends now.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use tally_core::topic::{Log, Offset, Partition};
 use super::{ASLEEP, EVERY, End, Held, Shared};
 use crate::metrics;
 
-/// The name under which readiness knows what is wrong with the topic of a partition.
+/// Returns the name of the readiness condition of a partition's topic.
 pub(super) fn condition(partition: &Partition) -> String {
     format!("topic-{}", partition.index)
 }
 
-/// States that the topic has partitions that no consumer reads.
+/// Reports whether the topic has partitions that no consumer reads.
 pub(super) fn name_growth(shared: &Shared, partition: &Partition, found: u32, known: u32) {
     let readiness = shared.host.readiness();
     if found > known {
@@ -31,7 +32,7 @@ pub(super) fn name_growth(shared: &Shared, partition: &Partition, found: u32, kn
 }
 
 impl Held {
-    /// Begins what is to be done once a second, when it is time to.
+    /// Begins what is to be done once a second, when it is time to. Returns the end, if one follows.
     pub(super) fn tick(&mut self) -> Option<End> {
         let now = self.shared.at();
         if now < self.keep_at {
@@ -55,7 +56,7 @@ impl Held {
         None
     }
 
-    /// Stores how far the rows have come.
+    /// Stores how far the rows are. Safe to repeat: the store takes it only while this claim is the last.
     pub(super) fn keep(&mut self) {
         let (claims, safe, sent) = (&self.shared.claims, self.progress.committable(), self.progress.next());
         let safe_at = self.ends.reached(safe);
@@ -66,7 +67,7 @@ impl Held {
         self.begin(work, |held, (stored, safe)| held.stored(safe, stored));
     }
 
-    /// What was stored may be committed: Kafka is told. `None` was stored where the claim was raised meanwhile.
+    /// Takes in that it was stored: Kafka may commit it. `None` says that another consumer has raised the claim.
     fn stored(&mut self, safe: Offset, stored: Outcome<Option<Confirmed>>) -> Option<End> {
         self.keeps = false;
         match stored {
@@ -93,11 +94,12 @@ impl Held {
         self.asks = true;
         let (shared, log, reached) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.progress.committable());
         let work = async move { (shared.claims.time().earliest, look(&*log).await) };
-        // What Kafka names as the end lies not before what was reached when it was asked.
+        // The end that Kafka names is not before what was reached when it was asked.
         self.begin(work, move |held, (at, said)| held.asked(at, reached, said));
     }
 
-    /// Everything before the end that Kafka names was acknowledged by the time it was asked, if it is the same topic still.
+    /// Takes in Kafka's end: if it is the same topic still, everything that was acknowledged by `at` is before this
+    /// end.
     fn asked(&mut self, at: UnixMillis, reached: Offset, said: Outcome<(Log, u32)>) -> Option<End> {
         self.asks = false;
         let (log, partitions) = match said {
@@ -115,7 +117,7 @@ impl Held {
         }
         let known = self.topic.current().partitions();
         name_growth(&self.shared, self.log.partition(), partitions, known);
-        // Events of a key that is in a new partition by now are acknowledged there, and read by none.
+        // Events of a key that is in a new partition by now are acknowledged there, and no consumer reads them.
         if partitions == known {
             self.ends.take(at, log.end);
         }
@@ -124,8 +126,8 @@ impl Held {
         None
     }
 
-    /// Where nothing was read since the last look although the log goes on, what is there may be no records: the marks that
-    /// transactions leave are not handed out.
+    /// If nothing was read since the last look although the log goes on, looks whether there are any records: the marks
+    /// that transactions leave are none, and are not handed out.
     fn look_ahead(&mut self, end: Offset) {
         let next = self.progress.next();
         let is_idle = self.progress.kept() == 0 && self.reading.runs.next().is_none() && next < end;
@@ -142,7 +144,7 @@ impl Held {
         });
     }
 
-    /// No record is before `to`, if nothing was read meanwhile.
+    /// Takes in that no record is before `to`, if nothing was read meanwhile.
     fn looked_ahead(&mut self, from: Offset, to: Outcome<Offset>) {
         self.looks_ahead = false;
         match to {
@@ -159,7 +161,7 @@ impl Held {
     }
 }
 
-/// Up to where a partition has no records behind `from`: at least `from`.
+/// Returns up to where a partition has no records from `from` on.
 async fn empty_to(reader: &dyn TopicReader, partition: &Partition, from: Offset) -> Outcome<Offset> {
     // Nothing before this end can be decided otherwise any more.
     let end = reader.log(partition).await?.end;
@@ -168,7 +170,7 @@ async fn empty_to(reader: &dyn TopicReader, partition: &Partition, from: Offset)
 }
 
 async fn look(log: &dyn OwnedPartition) -> Outcome<(Log, u32)> {
-    // The end first: what is looked at afterwards is at least as new.
+    // The end is read first, so the number of partitions is at least as new.
     let end = log.log().await?;
     Ok((end, log.partitions().await?))
 }

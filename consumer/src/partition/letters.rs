@@ -1,4 +1,5 @@
-//! Dead letters: each is sent until it is acknowledged, and its record is not finished before.
+//! Writes dead letters, for records that cannot be applied: sends each until Kafka acknowledges it, and only then
+//! counts its record as finished.
 
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use super::{Held, Shared};
 use crate::letter::{Stored, Writer};
 use crate::metrics;
 
-/// How many may be under way before no further record is looked at.
+/// How many dead letters may be under way before no further record is taken.
 const MOST: usize = 1_000;
 
-/// The name under which readiness knows the dead letters of a partition.
+/// Returns the name of the readiness condition of a partition's dead letters.
 pub(super) fn condition(partition: &Partition) -> String {
     format!("dead-letters-{}", partition.index)
 }
 
 impl Held {
-    /// Puts aside the record at `offset`, which the progress has as finished elsewhere.
+    /// Sends the dead letter of the record at `offset`, which the progress waits for.
     pub(super) fn put_aside(&mut self, offset: Offset, records: Arc<Records>, rejection: Rejection) {
         let (shared, partition) = (Arc::clone(&self.shared), self.log.partition().clone());
         self.letters += 1;
@@ -49,7 +50,7 @@ async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records
                     let bytes = record.value.map_or(0, <[u8]>::len);
                     tracing::warn!(%partition, %offset, topic, bytes, why, "the dead letter has a part of the record alone");
                 }
-                // Also where another letter was refused: the topic takes dead letters.
+                // The topic takes dead letters, even if it has refused another one.
                 readiness.forget(&condition(partition));
                 metrics::records("rejected", 1);
                 metrics::DEAD_LETTERS.counter(&[rejection.reason()]).increment(1);

@@ -1,4 +1,5 @@
-//! Records become events, and events what the progress and the sums take in.
+//! Decodes the records of a partition. An event of a member becomes a write of its row, for the progress to send; an
+//! amount goes to its sum; and a record that is no event becomes a dead letter.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,24 +15,25 @@ use tally_core::topic::{Offset, Partition};
 use super::Held;
 use crate::metrics;
 
-/// What was read and is not finished, and by which definitions it is decoded.
+/// What was read and is not finished, and the definitions by which it is decoded.
 pub(super) struct Reading {
     pub(super) runs: Runs,
     /// How many records were taken in.
     pub(super) taken: u64,
-    /// What is said in the topic.
+    /// The definitions of the counters whose events are in the topic.
     definitions: Definitions,
-    /// Records before this one were read before the definitions were: an action that none of them has is none.
+    /// Records before this offset were read before the definitions were, so an action that these do not have is
+    /// unknown.
     settled: Offset,
     asks: bool,
     /// The records of unknown actions whose dead letters are not acknowledged.
     unknown: BTreeSet<Offset>,
-    /// A sum's event waits for these. Its cell is going to say that everything before it is in, so by then no record may be
-    /// left that another reader might take for one that is, because its action was defined since.
+    /// Whether a sum's event waits for these. Its cell will say that everything before the event is in. So no record
+    /// may be left by then that another reader might add, because its action was defined since.
     waits: bool,
-    /// How often in a row they could not be read.
+    /// How often in a row the definitions could not be read.
     tries: u32,
-    /// It was said that there are events whose times are most likely in seconds.
+    /// Whether this has warned of events whose times are most likely in seconds.
     told_of_old_times: bool,
 }
 
@@ -52,14 +54,14 @@ impl Reading {
     }
 }
 
-/// Events of one pass that lie in another partition than their key says.
+/// Events of one pass that are in another partition than their key says.
 #[derive(Default)]
 struct Misrouted {
     events: u64,
     last: Option<Offset>,
 }
 
-/// Its user and its post are what counts, so it is taken: a wrong time changes no count.
+/// Warns of the time of an event, which is taken all the same: a wrong time changes no count.
 fn warn_of_old_time(event: &Event<'_>, partition: &Partition, offset: Offset) {
     let (at, date, subject) = (event.at.0, event.at.date(), event.subject());
     tracing::warn!(
@@ -70,12 +72,12 @@ fn warn_of_old_time(event: &Event<'_>, partition: &Partition, offset: Offset) {
 }
 
 impl Held {
-    /// Whether more records are wanted.
+    /// Returns whether more records are wanted.
     pub(super) fn reads(&self) -> bool {
         !self.reading.runs.is_full() && !self.reading.asks
     }
 
-    /// Takes in the records that were read, as far as there is room; stops before one whose action is not known.
+    /// Takes in the records that were read, while there is room. Stops before a record whose action is not known.
     pub(super) fn hand_out(&mut self) {
         let mut misrouted = Misrouted::default();
         while self.may_put_aside()
@@ -99,7 +101,7 @@ impl Held {
         }
     }
 
-    /// Takes in a record, unless the definitions have to be read for it, or it has to wait.
+    /// Takes in a record. Returns whether it did: a record may have to wait for the definitions, or for dead letters.
     fn take(&mut self, run: &Arc<Records>, record: Record<'_>, misrouted: &mut Misrouted) -> bool {
         let offset = record.offset;
         if offset < self.progress.next() {
@@ -153,14 +155,14 @@ impl Held {
         true
     }
 
-    /// The dead letter of the record at `offset` is acknowledged.
+    /// Takes note that the dead letter of the record at `offset` is acknowledged.
     pub(super) fn acknowledged(&mut self, offset: Offset) {
         if self.reading.unknown.remove(&offset) && self.reading.unknown.is_empty() {
             self.reading.waits = false;
         }
     }
 
-    /// Reads the definitions again: an action that was defined before it was said is among them.
+    /// Reads the definitions again: an action that was defined before it was used is among them.
     fn learn(&mut self) {
         self.reading.asks = true;
         let (shared, tries) = (Arc::clone(&self.shared), self.reading.tries);
@@ -176,7 +178,7 @@ impl Held {
         });
     }
 
-    /// The definitions were read; every record that was read before is decoded by them.
+    /// Takes in the definitions, by which every record that was read before is decoded.
     fn learnt(&mut self, list: Outcome<Definitions>) {
         self.reading.asks = false;
         match list {
@@ -206,12 +208,12 @@ impl Held {
         self.shared.misrouted.tell(now, partition, record, expected.as_deref(), (events, partitions));
     }
 
-    /// The run that the record at `offset` was read in.
+    /// Returns the run that the record at `offset` was read in.
     pub(super) fn run_of(&self, offset: Offset) -> Arc<Records> {
         self.reading.runs.at(offset).expect("a run is kept until its records are finished")
     }
 
-    /// Whether the progress has anything that is not finished.
+    /// Returns whether the progress has anything that is not finished.
     pub(super) fn has_unfinished(&self) -> bool {
         self.progress.kept() > 0
     }
@@ -221,11 +223,12 @@ impl Held {
     }
 }
 
-/// What a partition may hold.
+/// How much of what was read a partition may hold.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_RECORDS: usize = 20_000;
 
-/// The records that were read, from the first on that is not finished: a record may still become a dead letter.
+/// The *runs*, each the records of one read, from the first record on that is not finished: it may become a dead
+/// letter.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     held: VecDeque<Arc<Records>>,
@@ -242,12 +245,12 @@ impl Runs {
         self.held.push_back(run);
     }
 
-    /// Whether as much is held as may be.
+    /// Returns whether as much is held as may be.
     pub(super) fn is_full(&self) -> bool {
         self.records >= MOST_RECORDS || self.bytes >= MOST_BYTES
     }
 
-    /// The run that the next record to hand out is in, and its index there.
+    /// Returns the run that the next record to hand out is in, and its index there.
     pub(super) fn next(&mut self) -> Option<(Arc<Records>, usize)> {
         while self.held.get(self.next.0).is_some_and(|run| self.next.1 >= run.len()) {
             self.next = (self.next.0 + 1, 0);
@@ -256,28 +259,28 @@ impl Runs {
         Some((Arc::clone(run), self.next.1))
     }
 
-    /// So many records of the run were handed out.
+    /// Takes note that so many records of the run were handed out.
     pub(super) fn handed(&mut self, records: usize) {
         self.next.1 += records;
     }
 
-    /// The run with the record at `offset`.
+    /// Returns the run with the record at `offset`.
     pub(super) fn at(&self, offset: Offset) -> Option<Arc<Records>> {
         let index = self.held.partition_point(|run| run.last_offset().is_none_or(|last| last < offset));
         self.held.get(index).cloned()
     }
 
-    /// The first record at `offset` or behind it.
+    /// Returns the first record at `offset` or behind it.
     pub(super) fn first_from(&self, offset: Offset) -> Option<Record<'_>> {
         self.held.iter().find_map(|run| run.between(offset, Offset(u64::MAX)).next())
     }
 
-    /// The offset behind the last record that was read.
+    /// Returns the offset behind the last record that was read.
     pub(super) fn end(&self) -> Option<Offset> {
         Some(self.held.back()?.last_offset()?.next())
     }
 
-    /// Lets go of runs that lie before `offset`.
+    /// Lets go of runs that are before `offset`.
     pub(super) fn release(&mut self, offset: Offset) {
         while self.next.0 > 0
             && let Some(run) = self.held.front()

@@ -1,5 +1,5 @@
-//! What metrics, log and readiness show of a partition, from one claim of it to the next: how far behind it is, and whether it
-//! stands still.
+//! What metrics, log and readiness show of a partition: how far behind it is, and whether it stands still. It is kept
+//! from one claim to the next.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::metrics::{self, InState};
 #[derive(Default)]
 pub(super) struct Shown {
     state: Option<InState>,
-    /// Why it stands still, until it was found to go on.
+    /// Why it stands still; `None` once it goes on.
     why: Option<Standstill>,
-    /// What the store refused lies before it: whether it goes on shows there, not by a claim.
+    /// The store refused something before this offset. Only when that is finished does the partition go on.
     refused: Option<Offset>,
-    /// Since when something is known not to be done.
+    /// Since when a record is known to be unfinished.
     since: Option<UnixMillis>,
-    /// The first record that was not done, where that is the moment when it was written.
+    /// The first unfinished record, if `since` is when it was written.
     oldest: Option<Offset>,
 }
 
 impl Shown {
-    /// The partition is read, and everything before `reached` is done: it stands still no longer, unless it did because the store
-    /// refused what lies behind that.
+    /// Shows that the partition is read and everything before `reached` is finished. It stands still no longer, unless
+    /// the store refused something behind that.
     pub(super) fn reads(&mut self, shared: &Shared, partition: &Partition, reached: Offset) {
         if self.refused.is_some_and(|refused| reached < refused) {
             return;
@@ -37,12 +37,12 @@ impl Shown {
         }
     }
 
-    /// The store refused what lies before `offset`.
+    /// Takes note that the store refused something before `offset`.
     pub(super) fn refused(&mut self, offset: Offset) {
         self.refused = Some(offset);
     }
 
-    /// The partition stands still. This is an error once for each reason.
+    /// Shows that the partition stands still. This is an error once for each reason.
     pub(super) fn stands(&mut self, shared: &Shared, partition: &Partition, why: Standstill) {
         if self.why.as_ref() == Some(&why) {
             tracing::info!(%partition, alarm = why.name(), "still standing still: {why}");
@@ -60,7 +60,7 @@ impl Shown {
         self.why = Some(why);
     }
 
-    /// The partition is neither read nor stands still for a moment: it is claimed again.
+    /// Shows that the partition is claimed again: for a moment it is neither read nor stands still.
     pub(super) fn rests(&mut self, shared: &Shared, partition: &Partition) {
         if self.why.is_none() {
             self.state = None;
@@ -70,8 +70,8 @@ impl Shown {
         }
     }
 
-    /// So many records from `reached` on are not done. `written` is when the first of them was, if that is known: it is as old as
-    /// the first look at it at least.
+    /// Shows how many records from `reached` on are not finished. `written` is when the first of them was, if that is
+    /// known; otherwise its age begins with the first look at it.
     pub(super) fn lag(
         &mut self,
         partition: &Partition,
@@ -86,7 +86,7 @@ impl Shown {
         metrics::lag(partition.index, records, self.since.map_or(Duration::ZERO, |since| now.since(since)));
     }
 
-    /// Shows how far behind a partition is that stands still. When its first record was written is asked once.
+    /// Shows how far behind a partition is that stands still. Reads only once when its first record was written.
     pub(super) async fn lag_while_it_stands(&mut self, shared: &Shared, partition: &Partition, found: &Found<'_>) {
         let (reached, log) = (found.finished(), found.log);
         let from = reached.max(log.start);

@@ -1,4 +1,4 @@
-//! The requests of sums, and what follows from their answers.
+//! Sends the requests of sums, about *cells*: the rows of sums that this partition adds to. Takes in their answers.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Held {
         }
     }
 
-    /// Takes in the answers of sums; those without one are asked for again later. One that cannot be read waits, by name.
+    /// Takes in the answers about cells. Asks again later where one failed; readiness names a cell that cannot be read.
     fn cells_answered<T>(
         &mut self,
         counters: Vec<CounterId>,

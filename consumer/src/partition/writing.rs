@@ -1,4 +1,4 @@
-//! What is sent to the store, and what follows from its answers.
+//! Sends rows and sums to the store when they are due, and takes in its answers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,50 +17,50 @@ use super::{End, Held, Shared};
 use crate::metrics;
 use crate::trace::Links;
 
-/// After how many tries it is said that the store is busy, and how often.
+/// After how many tries the log says that the store is busy, and how often.
 const SOME_TRIES: u32 = 3;
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// How many sums are remembered that nothing is added to.
+/// How many sums without an event to add are remembered.
 const IDLE_SUMS: usize = 10_000;
 
 /// What waits to be sent.
 #[derive(Default)]
 pub(super) struct Writing {
-    /// When rows are to be sent at the latest, and how many bytes of records they are.
+    /// When rows are to be sent at the latest, and how many bytes of records wait.
     rows_due: Option<Duration>,
     bytes: usize,
     pub(super) sums: Map<CounterId, Adding>,
-    /// The sums that a request is to be sent for, in turn.
+    /// The sums that need a request, in turn.
     pub(super) waiting: VecDeque<CounterId>,
-    /// These, and those whose request is under way.
+    /// Those sums, and the ones whose request is under way.
     pub(super) busy: Set<CounterId>,
     pub(super) sums_due: Option<Duration>,
-    /// How often in a row statements of a row were tried in vain.
+    /// How often in a row a row's statements were tried in vain.
     tries: Map<Row, u32>,
-    /// The same of a sum.
+    /// How often in a row a sum's request was tried in vain.
     pub(super) sum_tries: Map<CounterId, u32>,
     /// Sums that cannot be added to.
     pub(super) broken: Set<CounterId>,
-    /// Whether sums were sent last.
+    /// Whether the last request was of sums.
     was_sums: bool,
-    /// When it was said that the store is busy.
+    /// When the log last said that the store is busy.
     said_at: Option<Duration>,
 }
 
-/// The name under which readiness knows the sums of a partition.
+/// Returns the name of the readiness condition of a partition's sums.
 pub(super) fn condition(partition: &Partition) -> String {
     format!("sums-{}", partition.index)
 }
 
 impl Writing {
-    /// A member's event of so many bytes comes.
+    /// Takes note of a member's event, of so many bytes, that waits to be sent.
     pub(super) fn gather(&mut self, bytes: usize, shared: &Shared) {
         self.rows_due.get_or_insert_with(|| shared.at() + shared.settings.linger);
         self.bytes += bytes;
     }
 
-    /// A sum's event comes; whether it is in already.
+    /// Adds an event to its sum. Returns whether the cell has it already.
     pub(super) fn add(&mut self, counter: CounterId, version: Version, amount: i64, shared: &Shared) -> bool {
         if self.sums.entry(counter.clone()).or_default().take(version, amount) {
             return true;
@@ -72,7 +72,7 @@ impl Writing {
         false
     }
 
-    /// The request of a sum was answered: what came meanwhile is next.
+    /// Takes note that the request of a sum was answered. What came meanwhile is sent next.
     pub(super) fn answered(&mut self, counter: CounterId, now: Duration) {
         self.sum_tries.remove(&counter);
         if self.sums.get(&counter).is_some_and(|adding| adding.gathered() > 0) {
@@ -88,12 +88,12 @@ impl Writing {
 }
 
 impl Held {
-    /// Whether anything can be sent.
+    /// Returns whether anything can be sent.
     pub(super) fn has_ready(&self) -> bool {
         self.progress.ready() > 0 || !self.writing.waiting.is_empty()
     }
 
-    /// Why rows are to be sent now.
+    /// Returns why rows are to be sent now; `None` if they are not.
     fn rows_due(&self) -> Option<&'static str> {
         if self.progress.ready() == 0 {
             None
@@ -112,20 +112,20 @@ impl Held {
         waiting >= Progress::STATEMENTS || (waiting > 0 && is_late())
     }
 
-    /// When something that waits is to be sent at the latest.
+    /// Returns when something that waits is to be sent at the latest.
     pub(super) fn due_at(&self) -> Option<Duration> {
         let rows = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
         let sums = self.writing.sums_due.filter(|_| !self.writing.waiting.is_empty());
         rows.into_iter().chain(sums).min()
     }
 
-    /// Whether something is to be sent now.
+    /// Returns whether something is to be sent now.
     pub(super) fn is_due(&self) -> bool {
         self.rows_due().is_some() || self.sums_due()
     }
 
-    /// Sends one request: of rows and sums in turn, where there are both. Without a claim that was confirmed lately nothing is sent,
-    /// and all of it is tried again.
+    /// Sends one request: of rows and sums in turn, where there are both. Without a claim that was confirmed lately
+    /// nothing is sent, and all of it is tried again.
     pub(super) fn send(&mut self, permit: OwnedSemaphorePermit, drains: bool) {
         let sums = !self.writing.waiting.is_empty() && (drains || self.sums_due());
         let rows = if drains { (self.progress.ready() > 0).then_some("shutdown") } else { self.rows_due() };
@@ -146,7 +146,7 @@ impl Held {
         let attempts = self.progress.cut(self.most_ready());
         let span = self.span(&attempts, trigger);
         let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
-        // What is left of them has waited as long.
+        // The rows that are left have waited as long.
         self.writing.rows_due = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
         self.writing.bytes = 0;
         let request = async move {
@@ -160,7 +160,7 @@ impl Held {
         self.begin(request.instrument(span), |held, (attempts, written)| held.written(&attempts, &written));
     }
 
-    /// The span of a request, which names the spans that its records came from.
+    /// Returns the span of a request, which names the spans that its records came from.
     fn span(&self, attempts: &[Attempt], trigger: &str) -> Span {
         let runs = attempts.iter().filter_map(|attempt| {
             let offset = attempt.write.version.offset();
@@ -171,7 +171,7 @@ impl Held {
         tracing::info_span!("flush", partition = %self.log.partition(), rows = attempts.len(), trigger, links)
     }
 
-    /// Takes in what became of a request of rows.
+    /// Takes in the outcomes of a request of rows. Returns the end, if one follows.
     fn written(&mut self, attempts: &[Attempt], written: &[Written]) -> Option<End> {
         let (mut again, mut attempt) = (Vec::new(), 0);
         for (Attempt { write, .. }, written) in attempts.iter().zip(written) {
@@ -211,7 +211,7 @@ impl Held {
         None
     }
 
-    /// Says that the store is busy, now and then.
+    /// Logs now and then that the store is busy.
     fn name_delay(&mut self, attempt: u32) {
         let now = self.shared.at();
         if attempt >= SOME_TRIES && self.writing.said_at.is_none_or(|said| now - said >= SAID_EVERY) {
@@ -220,7 +220,7 @@ impl Held {
         }
     }
 
-    /// Waits before a repeat.
+    /// Waits before a repeat, then does `then`.
     pub(super) fn wait(&mut self, attempt: u32, then: impl FnOnce(&mut Self) + Send + 'static) {
         let shared = Arc::clone(&self.shared);
         self.begin(async move { shared.host.clock().sleep(shared.pause(attempt)).await }, |held, ()| {
@@ -229,7 +229,7 @@ impl Held {
         });
     }
 
-    /// The store refuses what lies before `offset`.
+    /// Takes note that the store refuses something before `offset`. Returns the end: the partition stands still.
     pub(super) fn refused(&mut self, why: String, offset: Offset) -> End {
         self.shown.refused(offset);
         End::Stands(Standstill::Refused(why))

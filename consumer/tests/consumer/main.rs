@@ -1,4 +1,4 @@
-//! The whole consumer: over in-memory engines under paused time, and as a process.
+//! Tests of the whole consumer: over in-memory engines under paused time, and as a process.
 
 #[cfg(test)]
 mod component;

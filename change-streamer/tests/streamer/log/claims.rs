@@ -1,4 +1,4 @@
-//! What standings claim while the stream is late or never empty.
+//! Tests of the times that standings claim while the stream is late or never empty.
 
 use super::*;
 

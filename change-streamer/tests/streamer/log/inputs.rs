@@ -1,4 +1,5 @@
-//! Ladders and corrections in the log, messages that cannot be read, another topic, another stream.
+//! Tests of what relay and fold read: ladders, corrections, messages that cannot be read, another topic, another
+//! stream.
 
 use tally_change_streamer::{self as streamer, LogPorts};
 use tally_core::changes::{Amend, Correction, LossNumber};
@@ -8,7 +9,7 @@ use tally_service::Condition;
 
 use super::*;
 
-/// Waits until a condition is not ready and says all of this.
+/// Waits until a condition is not ready and says all of these.
 async fn waits(running: &Running, condition: &str, says: &[&str]) {
     let began = Instant::now();
     loop {
@@ -24,7 +25,7 @@ async fn waits(running: &Running, condition: &str, says: &[&str]) {
 }
 
 impl World {
-    /// Adds to the first part of a counter without corrections, as a recount does.
+    /// Adds to the first part of a counter that has had no corrections, as a recount does.
     async fn correct(&self, p: u64, by: i64) {
         let (counter, part) = (post(p), RowKey::first(&post(p)).shard);
         let correction = Correction { counter, parts: [(part, Amend::Add(by))].into(), seen: 0, loss: None };
@@ -32,7 +33,6 @@ impl World {
     }
 }
 
-/// A partition is never said to be further than its counters are, however late the stream is.
 #[tokio::test(start_paused = true)]
 async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the_log_and_a_correction_has_no_winner() {
     let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
@@ -45,7 +45,7 @@ async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the
     }
     world.exact(1).await;
     assert_eq!(world.milestones(0).await, [(2, Winner::Member(MemberKey::new("u-1").unwrap()))]);
-    // 3 is reached already when it is announced.
+    // The post has reached 3 already when that threshold is announced.
     world.ladder.send_replace("2,3,6,10".parse().unwrap());
     world.fresh().await;
     for user in 4..8 {
@@ -127,7 +127,7 @@ async fn what_is_no_message_at_all_stops_its_partition_by_name() {
     let nothing = Outgoing { topic: TOPIC, partition: Some(0), key: Some(b"k"), value: None, headers: &[] };
     world.broker.write(nothing, world.clock.now()).unwrap();
     world.write(1, b"\xff{").await;
-    // Also for the process that begins after it: it is never passed over.
+    // The process that begins after it stops there, too: the message is never passed over.
     for next in ["b", "c"] {
         for (partition, named) in [(0, "it has no value"), (1, "expected value")] {
             let name = format!("changes/{partition}");

@@ -1,4 +1,4 @@
-//! What others do beside a fold: another fold that is ahead of it, and losses of others.
+//! Tests of a fold beside others: another fold that is ahead of it, and losses that others open.
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{LossNumber, Lost, Place, Standing};
@@ -13,7 +13,7 @@ const LEASE: Option<Duration> = Some(Duration::from_secs(6));
 /// Longer than a fold waits before it stores its position.
 const STORED: Duration = Duration::from_secs(40);
 
-/// A member of the group, beside which another fold goes on in each partition whenever this one looks at the log.
+/// A member of the group. Whenever it looks at the log of a partition, another fold goes on there.
 struct Overtaken {
     inner: Box<dyn Intake>,
     changes: Changes,
@@ -142,11 +142,11 @@ async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
     }
     tokio::time::sleep(STORED).await;
     stop(vec![running]).await;
-    // No partition has heard of it.
+    // This loss is announced in no partition.
     let changes = Changes::new(&world.store.repeating(5));
     changes.open_loss(LossNumber(last.0 + 1), "trimmed", "a stream shard").await.unwrap();
     for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
-        // Another message, so that the position is not in the log.
+        // Another message follows, so that the position is not in the log after the trim.
         world.tell(index, Body::Repaired(LossNumber(1))).await;
         world.broker.trim(TOPIC, index, log.end.0 + 1);
     }

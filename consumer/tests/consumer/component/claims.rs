@@ -1,4 +1,4 @@
-//! Who writes, and from which offset on.
+//! Tests of which consumer may write a partition, and from which offset it reads.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
     assert!(world.claims().replace_topic(TOPIC, &topic, &paused).await.unwrap());
     world.claims().raise_all(TOPIC, 1).await.unwrap();
     eventually("it stands still", async || watched.partitions() == [Some(0.0), Some(1.0)]).await;
-    // Records are written when the test began.
+    // Records are stamped with the time at which the test began.
     let began = tokio::time::Instant::now();
     (0..3).for_each(|n| world.say(0, &format!("w-{n}"), Like));
     eventually("what waits is shown", async || watched.lag()[0] == Some(3.0)).await;
@@ -170,7 +170,7 @@ async fn a_recreated_topic_stops_its_consumers_and_a_grown_one_does_not() {
     let before = safe_at().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(safe_at().await, before, "what is acknowledged in the new partition is no row");
-    // It has more records than were read of the old one, so its end alone does not give it away.
+    // The new topic has more records than were read of the old one, so its end does not show that it is another.
     world.broker.create_topic(TOPIC, 1);
     (0..5).for_each(|_| _ = world.put(0, b"{"));
     eventually("it is named", async || format!("{:?}", readiness.report()).contains("created again")).await;

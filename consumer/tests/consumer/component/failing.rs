@@ -1,4 +1,4 @@
-//! What the store refuses or cannot do, and partitions that are revoked.
+//! Tests of what the store refuses or cannot do, and of partitions that are revoked meanwhile.
 
 use std::time::Duration;
 

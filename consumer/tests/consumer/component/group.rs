@@ -1,4 +1,4 @@
-//! Partitions that are assigned and revoked, a group that refuses, and a graceful stop.
+//! Tests of partitions that are assigned and revoked, of a group that refuses, and of a graceful stop.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The whole consumer over the emulated store and the in-memory broker, under paused time: the resulting rows, sums, dead
-//! letters and committed offsets.
+//! Tests of the whole consumer over the emulated store and the in-memory broker, under paused time. They compare rows,
+//! sums, dead letters and committed offsets with what the events say.
 
 mod claims;
 mod failing;
@@ -59,7 +59,7 @@ async fn crashes_at_any_moment_and_failed_requests_leave_the_same_rows_and_sums(
     }
 }
 
-/// Requests and statements that are throttled, lost, unanswered or late.
+/// Faults: requests and statements that are throttled, lost, unanswered or late.
 fn disorder() -> Vec<Rule> {
     let faults = [
         Injected::Throttle,
@@ -148,7 +148,7 @@ async fn nothing_is_committed_beyond_a_record_whose_dead_letter_is_not_acknowled
     world.stop(consumer).await;
 }
 
-/// The consumer may die before the dead letter is acknowledged, and the next one knows the action.
+/// The consumer may die before the dead letter is acknowledged, and the next one may know the action.
 #[tokio::test(start_paused = true)]
 async fn an_event_of_a_sum_waits_for_the_dead_letters_of_unknown_actions_before_it() {
     for dies in [false, true] {

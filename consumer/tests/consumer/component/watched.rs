@@ -1,4 +1,4 @@
-//! What the consumers on a test's thread show: metrics, and the warnings and errors that they log.
+//! What the consumers on a test's thread show in metrics and in the warnings and errors that they log.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -23,7 +23,8 @@ impl Watched {
     /// Watches this thread from now on.
     pub(crate) fn new() -> Self {
         static ONCE: Once = Once::new();
-        // One for all threads: what the first thread says of a line of the program would hold for the others.
+        // One subscriber serves all threads: `tracing` remembers for all of them whether the first one wants a line of
+        // the program.
         ONCE.call_once(|| tracing::subscriber::set_global_default(Logged).unwrap());
         let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
         Self { metrics: recorder.handle(), _guard: metrics::set_default_local_recorder(recorder) }
@@ -50,7 +51,7 @@ impl Watched {
         Self::logged(Level::ERROR, text)
     }
 
-    /// How many warnings were.
+    /// How many warnings were logged that contain `text`.
     pub(crate) fn warnings(&self, text: &str) -> usize {
         Self::logged(Level::WARN, text)
     }

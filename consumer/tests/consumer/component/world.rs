@@ -1,4 +1,4 @@
-//! A store, a broker, consumers that claim their partitions, and the expected result of the events.
+//! The world of the component tests: a store, a broker, consumers, and the expected result of the events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) fn version(routed: bool, offset: u64) -> Version {
     Version::new(1, routed, Offset(offset))
 }
 
-/// A group whose errors and whose leaving a test controls.
+/// A member of a group whose errors and whose leaving a test controls.
 struct MoodyIntake {
     inner: Box<dyn Intake>,
     faults: mpsc::UnboundedReceiver<Fault>,

@@ -1,4 +1,4 @@
-//! Sums despite kills, lost replies and late requests: every record counts once.
+//! Tests that a sum counts every record once, despite kills, lost replies and late requests.
 
 use serde_json::json;
 use tally_adapters::dynamodb::Checkpoints;

@@ -1,4 +1,4 @@
-//! The consumer as a process, over real librdkafka, real HTTP and real signals.
+//! Tests of the consumer as a process, over real librdkafka, real HTTP and real signals.
 //!
 //! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
 //! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
@@ -94,8 +94,8 @@ async fn a_zombie_that_resumes_changes_no_row() {
     stage.check().await;
     let rows = stage.rows().await;
     one.signal(Signal::CONT).unwrap();
-    // The consumer learns of its removal from whichever answer comes first: the group rebalances (its partitions are revoked),
-    // or it is no longer a member (they are lost). Then it joins again.
+    // The consumer learns of its removal from whichever answer comes first: the group rebalances (its partitions are
+    // revoked), or it is no longer a member (they are lost). Then it joins again.
     one.says("asked back").await;
     assert_eq!(stage.rows().await, rows);
     stage.say(500).await;

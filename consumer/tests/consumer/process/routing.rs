@@ -1,4 +1,4 @@
-//! Events of a producer with another partitioner.
+//! A test of events from a producer with another partitioner.
 
 use tally_core::event::partition_of;
 

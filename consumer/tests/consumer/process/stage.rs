@@ -1,5 +1,5 @@
-//! The environment of the process tests: librdkafka's in-process cluster, the emulator on a loopback port, producers with a
-//! ledger, and consumers that end with their test even if it fails.
+//! The environment of the process tests: librdkafka's in-process cluster, the emulator on a loopback port, producers
+//! with a ledger, and consumers that end with their test even if it fails.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -61,7 +61,8 @@ impl Stage {
         self.engines.store.call("UpdateTable", off).await;
     }
 
-    /// Produces `count` events, 30 % of them unlikes and every hundredth poison. The ids contain all allowed characters.
+    /// Produces `count` events, 30 % of them unlikes and every hundredth poison. The ids contain all allowed
+    /// characters.
     pub(crate) async fn say(&mut self, count: u64) {
         self.say_padded(count, 0).await;
     }
@@ -224,7 +225,8 @@ impl Stage {
     }
 }
 
-/// Digits that compress to about an eighth: half because they are digits, and a quarter because they are repeated four times.
+/// Digits that compress to about an eighth: half because they are digits, and a quarter because they are repeated four
+/// times.
 fn pad(seed: u64, len: usize) -> String {
     let mut state = seed;
     let mut next = || {
