@@ -97,6 +97,10 @@ drill *args:
 bench-conditions *args:
     e2e/bench-conditions "$@"
 
+# docs/figures.md, measured again: just figures [PART ..]
+figures *args:
+    e2e/figures "$@"
+
 # likes for a second of a core
 bench-cores *args:
     e2e/bench-cores "$@"

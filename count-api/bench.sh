@@ -6,9 +6,10 @@
 # Each post has one like. For each commit an emulated DynamoDB, a consumer and a change-streamer with a Redis of its own count the likes
 # of one topic in Apache Kafka, and go on running. Only reads put counts into Redis: before anything is measured, each API is asked for
 # every post until Redis has every count, and then the counts are kept from expiring. So all counts that are not in the API's memory are
-# read from Redis, none from the table. The servers with all they need have one core, and the load has the other; the API writes an event
-# for every request into a file. Each rate stands beside what redis-benchmark reads from the same Redis. API_ARGS are more flags of the
-# API. Needs wrk, redis-server, redis-cli, redis-benchmark, taskset and two cores.
+# read from Redis, none from the table. The servers with all they need have one core, and the load has the other, unless FLOATING is
+# set; the API writes an event for every request into a file. webdis, where it is installed, answers the hot GET from the same Redis
+# in the same rounds. Each rate stands beside what redis-benchmark reads from this Redis. API_ARGS are more flags of the API. Needs
+# wrk, redis-server, redis-cli, redis-benchmark, taskset and two cores.
 set -euo pipefail
 ROUNDS=${ROUNDS:-${4:-5}}
 . "$(dirname "$0")/../e2e/bench-lib.sh"
@@ -18,6 +19,8 @@ for program in wrk redis-server redis-cli redis-benchmark taskset; do need $prog
 programs
 read -ra API_ARGS <<<"${API_ARGS:-}"
 declare -A PORT=()
+NAME+=([webdis]=webdis) FLOATING=${FLOATING:-}
+ulimit -n "$(ulimit -Hn)"
 
 # Starts an API and what it reads, and counts the likes.
 serve() {
@@ -58,6 +61,7 @@ cat >"$SCRATCH/wrk.lua" <<'LUA'
 local posts, what = tonumber(os.getenv("POSTS")), os.getenv("WHAT")
 function init() math.randomseed(os.time()) end
 function request()
+    if what == "webdis" then return wrk.format("GET", "/GET/p1") end
     if what == "hot" then return wrk.format("GET", "/v1/posts/p1/likes") end
     if what == "uniform" then return wrk.format("GET", "/v1/posts/p" .. math.random(posts) .. "/likes") end
     local ids = {}
@@ -70,7 +74,7 @@ LUA
 measure() {
   local before rate p99 all bad
   before=$(core_seconds "$1")
-  POSTS=$POSTS WHAT=$2 taskset -c 0 wrk -t 1 -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --latency -s "$SCRATCH/wrk.lua" \
+  POSTS=$POSTS WHAT=$2 taskset -c "${FLOATING:+1,}0" wrk -t 1 -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --latency -s "$SCRATCH/wrk.lua" \
     "http://127.0.0.1:${PORT[$1]}" >"$SCRATCH/wrk.out" 2>&1 || fail "$(tail "$SCRATCH/wrk.out")"
   read -r rate p99 all bad < <(wrk_figures <"$SCRATCH/wrk.out")
   ((all > 0 && bad == 0)) || fail "$1, $2: $all answers, $bad of them not 2xx"
@@ -84,17 +88,33 @@ engines kafka --only kafka --topics likes:12,likes.dlq:1
 seq "$POSTS" | awk 'BEGIN { print "post_id,user_id,action,ts" } { printf "p%d,user-1,like,15000%08d\n", $1, $1 }' >"$SCRATCH/likes.csv"
 import "$SCRATCH/likes.csv" likes
 for commit in "${COMMITS[@]}"; do serve "$commit"; done
-for pid in "${PIDS[@]}"; do taskset -a -c -p 1 "$pid" >/dev/null; done
+PEERS=()
+if command -v webdis >/dev/null; then
+  PORT[webdis]=$(free_ports 1) PEERS=(webdis)
+  redis-cli -p "${PORT[redis-this]}" set p1 1 >/dev/null
+  cat >"$SCRATCH/webdis.json" <<JSON
+{"redis_host": "127.0.0.1", "redis_port": ${PORT[redis-this]}, "http_host": "127.0.0.1", "http_port": ${PORT[webdis]},
+ "threads": $((${#FLOATING} ? 2 : 1)), "daemonize": false, "logfile": "$SCRATCH/webdis.requests"}
+JSON
+  start webdis webdis "$SCRATCH/webdis.json"
+  await webdis curl -fs -o /dev/null "http://127.0.0.1:${PORT[webdis]}/GET/p1"
+fi
+[[ -n $FLOATING ]] || for pid in "${PIDS[@]}"; do taskset -a -c -p 1 "$pid" >/dev/null; done
 for ((round = 1; round <= ROUNDS; round++)); do
   for what in hot uniform batch; do
     for commit in "${COMMITS[@]}"; do measure "$commit" "$what"; done
   done
+  for peer in "${PEERS[@]}"; do measure "$peer" "$peer"; done
 done
 heading "$CONNECTIONS connections, medians of $ROUNDS rounds of $SECONDS_EACH s"
 for what in hot uniform batch; do
   row "$what: requests/s" "$what-rate"
   row "$what: p99, ms" "$what-p99"
   row "$what: CPU of a request, us" "$what-cpu"
+done
+for peer in "${PEERS[@]}"; do
+  echo "webdis: $(median webdis-rate-webdis) requests/s, p99 $(median webdis-p99-webdis) ms; this / webdis:" \
+    "$(ratio "$(median hot-rate-this)" "$(median webdis-rate-webdis)")"
 done
 echo "redis-benchmark: $(taskset -c 0 redis-benchmark -p "${PORT[redis-this]}" -t get -n 500000 -c "$CONNECTIONS" -q | tr '\r' '\n' |
   grep 'per second' | tail -n 1)"

@@ -144,6 +144,8 @@ median() {
   [[ -e $SCRATCH/$1.noted ]] || { echo -; return; }
   LC_ALL=C sort -n "$SCRATCH/$1.noted" | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 }
+# The lowest and the highest of a figure.
+spread() { LC_ALL=C sort -n "$SCRATCH/$1.noted" | sed -n '1h; ${H; x; s/\n/ to /p}'; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 && b + 0) printf "%.2f", a / b; else printf "-" }'; }
 # heading WHAT: the head of a table of rows.
 heading() { printf '| %s | this commit | before | this / before |\n|---|---|---|---|\n' "$1"; }

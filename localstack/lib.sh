@@ -123,11 +123,13 @@ metric() {
 as_postgres() { if ((EUID == 0)); then runuser -u postgres -- "$@"; else "$@"; fi; }
 # Whether there is a server of PostgreSQL. Sets SERVER to the folder with its programs.
 has_postgres() { SERVER=$(printf '%s\n' /usr/lib/postgresql/*/bin | tail -n 1) && [[ -x $SERVER/initdb ]]; }
-# Starts PostgreSQL at a socket in the scratch folder.
+# Starts PostgreSQL at a socket in the scratch folder, without fsync.
 start_postgres() {
   export PGHOST=$SCRATCH PGDATABASE=postgres PGUSER=postgres
   ((EUID != 0)) || chown postgres "$SCRATCH"
   chmod 755 "$SCRATCH"
   as_postgres "$SERVER/initdb" -D "$SCRATCH/pg" -U postgres -A trust --locale C --no-sync >"$SCRATCH/initdb.log"
-  as_postgres "$SERVER/pg_ctl" -D "$SCRATCH/pg" -w -l "$SCRATCH/pg.log" -o "-c listen_addresses= -k $SCRATCH -c fsync=off" start >/dev/null
+  # Not a flag of the server, which nothing could change while it runs.
+  echo "fsync = off" >>"$SCRATCH/pg/postgresql.conf"
+  as_postgres "$SERVER/pg_ctl" -D "$SCRATCH/pg" -w -l "$SCRATCH/pg.log" -o "-c listen_addresses= -k $SCRATCH" start >/dev/null
 }
