@@ -192,10 +192,11 @@ impl tally_service::App for App {
         let shards = Deployment { tables: &ports.tables, shards: config.shards }.join(&host).await?;
         let definitions = FollowDefinitions::begin(&ports.tables, &host).await?;
         let (defined, topic) = (definitions.defined(), config.topic.clone());
+        let defined_too = definitions.defined();
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
         let ReadPath { reader, standings, gate: table } =
-            ReadPath::open(&config, &ports.tables, ports.cache, shards, definitions.defined(), whole, &host).await?;
+            ReadPath::open(&config, &ports.tables, ports.cache, shards, definitions, whole, &host).await?;
 
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
@@ -208,7 +209,7 @@ impl tally_service::App for App {
             table,
             rows: Rows::new(&ports.tables),
             shards,
-            defined: definitions.defined(),
+            defined: defined_too,
             watches,
             milestones,
             heartbeat: config.heartbeat,
@@ -227,7 +228,6 @@ impl tally_service::App for App {
             let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readiness, readers };
             host.spawn(Stage::Support, "partitions", follow);
         }
-        host.spawn(Stage::Support, "definitions", definitions);
         host.spawn(Stage::Work, "watcher", watcher);
         if let Some(in_process) = self.in_process {
             // The receiver may be gone; then it has no requests.

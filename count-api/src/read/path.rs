@@ -12,7 +12,7 @@ use super::{
     AskTable, FollowStandings, Layers, Local, Negatives, Reader, SharedCache, Standings, Table, TableGate, Whole,
 };
 use crate::args::Config;
-use crate::definitions::Defined;
+use crate::definitions::FollowDefinitions;
 use crate::metrics::ReadCounters;
 
 /// What the routes read counts with.
@@ -26,7 +26,7 @@ pub struct ReadPath {
 }
 
 impl ReadPath {
-    /// Waits for the first read of the standings, and spawns the tasks. `shards` and `defined` are the deployment's;
+    /// Waits for the first read of the standings, and spawns the tasks. `shards` and `definitions` are the deployment's;
     /// `whole` tells whether all tables are those of the deployment.
     ///
     /// # Errors
@@ -36,11 +36,11 @@ impl ReadPath {
         tables: &Connection,
         cache: Option<Arc<dyn Cache>>,
         shards: ShardCount,
-        defined: Defined,
+        definitions: FollowDefinitions,
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let follow = FollowStandings::begin(config, tables, defined, whole, host).await?;
+        let follow = FollowStandings::begin(config, tables, definitions, whole, host).await?;
         let standings = follow.standings();
 
         let counters = Arc::new(Counters::new(tables));

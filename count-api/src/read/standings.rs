@@ -24,7 +24,7 @@ use super::known::Known;
 use super::number::Number;
 use crate::answer::Answer;
 use crate::args::Config as Settings;
-use crate::definitions::Defined;
+use crate::definitions::FollowDefinitions;
 use crate::metrics::{OPEN_GAPS, REGION_STALENESS, STALENESS, STANDING_AGE};
 
 /// The wait between two reads; half of `--fresh-within` if that is shorter.
@@ -140,7 +140,7 @@ pub struct FollowStandings {
     changes: Changes,
     claims: Claims,
     regions: Regions,
-    defined: Defined,
+    definitions: FollowDefinitions,
     /// The log's configuration; `None` if it has to be read again.
     log: Option<Config>,
     clock: Clock,
@@ -150,8 +150,6 @@ pub struct FollowStandings {
     known: watch::Sender<Arc<Known>>,
     /// The last `as_of` that was known for all partitions.
     as_of: Option<UnixMillis>,
-    /// When a table was last seen not to be the deployment's.
-    torn: Option<Now>,
     /// The last `as_of` of each other Region, or when this process first heard of the Region.
     remote_as_ofs: BTreeMap<String, UnixMillis>,
 }
@@ -164,7 +162,7 @@ impl FollowStandings {
     pub async fn begin(
         settings: &Settings,
         connection: &Connection,
-        defined: Defined,
+        definitions: FollowDefinitions,
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
@@ -173,7 +171,7 @@ impl FollowStandings {
             changes: Changes::new(connection),
             claims: Claims::new(connection, host.clock()),
             regions: Regions::new(connection),
-            defined,
+            definitions,
             log: None,
             clock: host.clock(),
             readiness: host.readiness().clone(),
@@ -181,10 +179,9 @@ impl FollowStandings {
             whole,
             known: watch::Sender::new(Arc::new(Known::nothing(topics))),
             as_of: None,
-            torn: None,
             remote_as_ofs: BTreeMap::new(),
         };
-        let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || Box::pin(this.found())).await?;
+        let (log, known) = host.wait_for(CONDITION, Backoff::STORE, || Box::pin(this.found(true))).await?;
         this.publish(log, known);
         Ok(this)
     }
@@ -197,7 +194,7 @@ impl FollowStandings {
 
     /// Reads everything once: all standings in one call, the claims of each topic, and the log's configuration if it is
     /// not known. The standings of other Regions are one more call, which is made only if there are any.
-    async fn found(&self) -> Outcome<(Option<Config>, Known)> {
+    async fn found(&self, is_whole: bool) -> Outcome<(Option<Config>, Known)> {
         let began = self.clock.reading();
         let missing = || Fault::Transient("the log of changes is not set up yet".to_owned());
         let log = match &self.log {
@@ -206,13 +203,15 @@ impl FollowStandings {
         };
         let topics = Arc::clone(&self.known.borrow().topics);
         // The futures of requests are large.
-        let topics = Box::pin(topics.read(&self.claims, self.defined.all()));
+        let topics = Box::pin(topics.read(&self.claims, self.definitions.defined().all()));
         let standings = Box::pin(self.changes.standings(log.partitions));
-        let (named, named_at) = self.defined.regions();
-        let remotes = Box::pin(self.regions.standings(&named, log.partitions));
-        let (read, topics, mut remotes) = tokio::try_join!(standings, topics, remotes)?;
-        if self.torn.is_some_and(|torn| named_at.at <= torn.at) {
-            // The names may be from before an operator adopted other tables, which lack the other Regions' entries.
+        let (read, topics) = tokio::try_join!(standings, topics)?;
+        // Afterwards: a fold that has a Region's name stores the names before any standing. So no standing is used without
+        // the Regions that have to be added up beside it.
+        let named = self.definitions.follow().await?;
+        let mut remotes = Box::pin(self.regions.standings(&named, log.partitions)).await?;
+        if !is_whole {
+            // The names may be from before an operator adopts other tables, which lack the other Regions' entries.
             remotes.clear();
         }
         let generations = || read.values().map(|stated| stated.at.generation());
@@ -234,10 +233,7 @@ impl FollowStandings {
     }
 
     async fn follow(&mut self) {
-        if !(self.whole)() {
-            self.torn = Some(self.clock.reading());
-        }
-        match timeout(PATIENCE, self.found()).await {
+        match timeout(PATIENCE, self.found((self.whole)())).await {
             Ok(Ok((log, known))) => {
                 self.publish(log, known);
                 self.readiness.ready(CONDITION);

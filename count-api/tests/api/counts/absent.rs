@@ -140,13 +140,13 @@ async fn a_counter_that_cannot_be_read_fails_alone() {
 async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
-    let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
+    let definitions = FollowDefinitions::begin(&ports.tables, &host).await.unwrap();
     let mut opening = Box::pin(ReadPath::open(
         &config,
         &ports.tables,
         ports.cache,
         ShardCount::DEFAULT,
-        defined,
+        definitions,
         Arc::new(|| true),
         &host,
     ));

@@ -10,7 +10,7 @@ use tally_count_api::read::Answer;
 use tokio::time::{sleep, timeout};
 
 use super::world::{
-    Beginning, SECOND, World, after, at, behind_loss, counter, likes, partition, region, stand_remote, standing,
+    Beginning, SECOND, World, after, at, behind_loss, counter, likes, name, partition, region, stand_remote, standing,
 };
 
 /// Starts with this Region and `us`. Both have everything of `p` up to a second after the beginning.
@@ -89,6 +89,20 @@ async fn an_entry_that_is_absent_is_0_beside_a_standing_that_is_believed_and_not
     world.stood(&absent, &standing(6, SECOND)).await;
     world.us_stood(&absent, &standing(8, SECOND)).await;
     assert_eq!(said(world.says(&absent).await), (0, true, after(SECOND), true, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_that_was_named_before_a_standing_is_added_up_beside_it() {
+    let world = Box::pin(World::with(Beginning::default())).await;
+    let p = likes("p");
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    assert!(world.says(&p).await.served.exact, "there is no other Region");
+    // A fold stores the names and goes on.
+    name(&world.store.connection, &["us"]).await;
+    world.stood(&p, &standing(7, 2 * SECOND)).await;
+    let answer = world.says(&p).await;
+    assert!(!answer.served.exact, "nothing is known of the other Region: {answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,8 +188,8 @@ async fn without_other_regions_nothing_more_is_read_and_with_them_one_call_a_sec
         std::array::from_fn::<u64, 4, _>(|nth| after[nth] - before[nth])
     };
     let alone = calls(&[]).await;
-    // Each read has the records of two topics, all standings, and all claims.
-    let rounds = alone[0] / 2;
-    assert!(rounds >= 9 && alone == [2 * rounds, 2 * rounds, 0, 0], "{alone:?}");
-    assert_eq!(calls(&["us", "ap"]).await, [2 * rounds, 3 * rounds, 0, 0]);
+    // Each read has the definitions, the records of two topics, all standings, and all claims.
+    let rounds = alone[1] / 2;
+    assert!(rounds >= 9 && alone == [3 * rounds, 2 * rounds, 0, 0], "{alone:?}");
+    assert_eq!(calls(&["us", "ap"]).await, [3 * rounds, 3 * rounds, 0, 0]);
 }

@@ -99,8 +99,9 @@ impl World {
         let whole = Arc::new(AtomicBool::new(true));
         let is_whole = Arc::clone(&whole);
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
-        let defined = FollowDefinitions::begin(&ports.tables, &host).await.unwrap().defined();
-        let opened = ReadPath::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, defined, is_whole, &host);
+        let definitions = FollowDefinitions::begin(&ports.tables, &host).await.unwrap();
+        let opened =
+            ReadPath::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, definitions, is_whole, &host);
         let ReadPath { reader, standings, .. } = opened.await.unwrap();
         Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }
     }
