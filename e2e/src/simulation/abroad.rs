@@ -157,7 +157,10 @@ impl Abroad {
             if different.is_empty() && unsure.is_empty() {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "two Regions differ: {different:?}, {unsure:?}");
+            if Instant::now() >= deadline {
+                let losses = [home.calmly(home.losses()).await?, self.world.calmly(self.world.losses()).await?];
+                anyhow::bail!("two Regions differ: {different:?}, {unsure:?}, with these losses open: {losses:?}");
+            }
         }
     }
 
