@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::ensure;
 use tally_adapters::dynamodb::Consistency;
 use tally_core::cached::Value;
 use tally_core::ids::{CounterId, CounterName, PostId, Region};
