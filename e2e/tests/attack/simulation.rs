@@ -57,7 +57,7 @@ fn assert_unbroken(outcomes: &[Outcome]) {
 fn every_law_holds_while_every_kind_of_fault_fires() {
     let schedules: Vec<_> = orders().into_iter().filter(|(_, order)| order.mutant.is_none()).collect();
     let forms: BTreeSet<&str> = schedules.iter().map(|(form, _)| *form).collect();
-    assert_eq!(forms, ["milestones", "plain", "restless", "trends"].into());
+    assert_eq!(forms, ["milestones", "plain", "regions", "restless", "trends"].into());
     let outcomes = run(schedules.into_iter().map(|(_, order)| order).collect(), false);
     assert_unbroken(&outcomes);
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();
