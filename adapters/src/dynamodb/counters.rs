@@ -95,8 +95,19 @@ impl Counters {
             return Ok(Read { counters, reserved: true, since: None });
         }
         let row = self.reserved_row(consistency).await?;
-        let since = row.as_ref().map(|row| self.table().reader(row).get("since")).transpose()?.flatten();
-        Ok(Read { counters, reserved: row.is_some(), since })
+        Ok(Read { counters, reserved: row.is_some(), since: self.since(row.as_ref())? })
+    }
+
+    fn since(&self, row: Option<&Item>) -> Outcome<Option<UnixMillis>> {
+        Ok(row.map(|row| self.table().reader(row).get("since")).transpose()?.flatten())
+    }
+
+    /// Returns when the reserved row was put in the place of a lost one, if it was.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn reserved_since(&self) -> Outcome<Option<UnixMillis>> {
+        self.since(self.reserved_row(Consistency::Strong).await?.as_ref())
     }
 
     async fn reserved_row(&self, consistency: Consistency) -> Outcome<Option<Item>> {

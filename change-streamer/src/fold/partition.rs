@@ -8,6 +8,7 @@ use tally_core::changes::{BadMessage, LossNumber, Message, Place, Standing};
 use tally_core::fold::{Flush, Mark, Partition, Position, Stated};
 use tally_core::ports::OwnedPartition;
 use tally_core::ports::log::{Records, Revocation};
+use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::{Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::time::Instant;
@@ -33,6 +34,8 @@ pub(super) struct PartitionFold {
     cached: Cached,
     /// What is published for other Regions, where this one has a name.
     pub(super) publisher: Option<Publisher>,
+    /// Since when the counters are in another table than before, if a read has found that.
+    pub(super) adopted: Option<UnixMillis>,
     pub(super) index: u32,
     pub(super) partition: Partition,
     /// Everything before this position is in the counters.
@@ -85,6 +88,7 @@ impl PartitionFold {
             patience,
             known: Known::default(),
             publisher: None,
+            adopted: None,
             readiness: readiness.scope("changes"),
             index,
             partition: Partition::default(),
@@ -296,7 +300,7 @@ impl PartitionFold {
             self.flushed_at = Some(began);
         }
         let values = self.write(&flush, stop).await?;
-        self.publisher.iter_mut().for_each(|publisher| publisher.note(&values));
+        self.publisher.iter_mut().for_each(|publisher| publisher.note(&values, self.adopted));
         if !flush.counters.is_empty() {
             let items = flush.counters.values().map(Vec::len).sum();
             metrics::flushed(cut, flush.counters.len(), items, began.elapsed());

@@ -163,12 +163,14 @@ impl PartitionFold {
                 read.map(|read| (ids, read))
             })
             .buffer_unordered(self.folding.rules.concurrency);
-        let mut found = Vec::new();
+        let (mut found, mut adopted) = (Vec::new(), self.adopted);
         while let Some(read) = reads.next().await {
             let (ids, mut read) = read?;
+            adopted = adopted.max(read.since);
             found.extend(ids.iter().map(|id| (id.clone(), read.counters.remove(id))));
         }
         drop(reads);
+        self.adopted = adopted;
         let mut damaged = Vec::new();
         for (id, counter) in found {
             match counter.transpose() {

@@ -55,6 +55,9 @@ pub(crate) struct Publisher {
     /// What is stored of the topic once everything is published; `None` while the seed is under way.
     published: Option<Published>,
     seed: Seed,
+    /// Since when the counters are in another table than before, if they are. A standing knows of that loss only if its
+    /// `as_of` is later.
+    since: Option<UnixMillis>,
     /// When the fold publishes next.
     due: Instant,
 }
@@ -94,12 +97,14 @@ impl Publisher {
         };
         let cuts = stored.as_ref().map_or(0, |stored| stored.cuts);
         let published = stored.filter(|stored| !stored.torn);
+        let since = of.counters.reserved_since().await?;
         let (of, topic, end, waiting, seed) = (Arc::clone(of), log.topic, log.end, BTreeMap::new(), Seed::default());
-        Ok(Self { of, partition, writer, topic, cuts, end, waiting, published, seed, due: Instant::now() })
+        Ok(Self { of, partition, writer, topic, cuts, end, waiting, published, seed, since, due: Instant::now() })
     }
 
-    /// Takes note of counters as they were written to the table.
-    pub(crate) fn note(&mut self, values: &[(CounterId, Value)]) {
+    /// Takes note of counters as they were written to the table. It is another table than before since `since`, if it is.
+    pub(crate) fn note(&mut self, values: &[(CounterId, Value)], since: Option<UnixMillis>) {
+        self.since = self.since.max(since);
         self.waiting.extend(values.iter().cloned());
     }
 
@@ -119,7 +124,11 @@ impl Publisher {
         if self.published.as_ref().is_some_and(|published| published.loss != stated.standing.loss) {
             (self.published, self.seed) = (None, Seed::default());
         }
-        if self.published.is_none() && !self.seed.is_done() {
+        // A counter may lack what the lost table had. Once the standing knows of the loss, everything is published anew.
+        let in_doubt = self.since.is_some_and(|since| stated.standing.as_of.is_none_or(|as_of| as_of <= since));
+        if in_doubt {
+            (self.published, self.seed) = (None, Seed::default());
+        } else if self.published.is_none() && !self.seed.is_done() {
             self.seed(stated.at).await?;
         }
         let is_whole = self.published.is_some() || self.seed.is_done();
@@ -128,7 +137,8 @@ impl Publisher {
             let left = behind.map(|key| self.waiting.split_off(&key)).unwrap_or_default();
             let part = std::mem::replace(&mut self.waiting, left);
             let is_last = self.waiting.is_empty();
-            let counted = part.into_iter().map(|(counter, value)| Told::Counted(counter, value));
+            let told = |value: Value| Value { doubtful: value.doubtful || in_doubt, ..value };
+            let counted = part.into_iter().map(|(counter, value)| Told::Counted(counter, told(value)));
             let standing = || {
                 let as_of = self.of.by(&stated.standing);
                 Told::Stated(StandingAt { at: stated.at, standing: Standing { as_of, ..stated.standing.clone() } })
