@@ -137,7 +137,13 @@ impl Publisher {
             let left = behind.map(|key| self.waiting.split_off(&key)).unwrap_or_default();
             let part = std::mem::replace(&mut self.waiting, left);
             let is_last = self.waiting.is_empty();
-            let told = |value: Value| Value { doubtful: value.doubtful || in_doubt, ..value };
+            // Readers get the counters before the standing. Beside an earlier standing, which does not know of the last loss, they
+            // must not call exact what that loss may have changed.
+            let told = |value: Value| Value {
+                gap: value.gap.max(stated.standing.loss),
+                doubtful: value.doubtful || in_doubt,
+                ..value
+            };
             let counted = part.into_iter().map(|(counter, value)| Told::Counted(counter, told(value)));
             let standing = || {
                 let as_of = self.of.by(&stated.standing);

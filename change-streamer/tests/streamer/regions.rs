@@ -282,6 +282,9 @@ async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_
         .map(|stated| stated.standing.open.into_iter().collect())
         .collect();
     assert!(open.iter().all(|open| open.len() == 1), "the loss is told beside the entries: {open:?}");
+    let (gap, standings) = (worlds.us.entry(&name, 0).await.gap, worlds.us.standings(&name).await);
+    let knows = |stated: &StandingAt| gap.is_some() && gap == stated.standing.loss;
+    assert!(standings.values().any(knows), "beside an earlier standing it is not exact: {gap:?}");
     stop(running).await;
 }
 
