@@ -110,7 +110,7 @@ impl Counter {
         self.parts.get(&shard).copied().unwrap_or_default()
     }
 
-    /// Returns whether the total is the sum of its parts. It is, unless somebody edited the item.
+    /// Returns whether the total is the sum of its parts. It is, unless a person has edited the item.
     pub fn adds_up(&self) -> bool {
         self.parts.values().map(|part| i128::from(*part)).sum::<i128>() == i128::from(self.likes)
     }
@@ -130,7 +130,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Amends parts and sets the total to the sum of all parts, as somebody may have edited either.
+    /// Amends parts and sets the total to the sum of all parts, since a person may have edited either.
     fn correct(&mut self, amended: &BTreeMap<Shard, Amend>) -> Result<(), Overflow> {
         let mut parts = self.parts.clone();
         for (shard, amend) in amended {

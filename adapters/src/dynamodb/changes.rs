@@ -32,7 +32,7 @@ use super::item::{Item, Reader, flag, item, number, text};
 use super::table::{Consistency, Table};
 
 const CONFIG: &str = "changes/config";
-const LOST: &str = "the items `changes/..` are lost, and counters speak of a log that nobody knows any more: restore the \
+const LOST: &str = "the items `changes/..` are lost, and counters name offsets of a log that is not known: restore the \
                     table; or stop everything, delete the item `config` too, and run `tally adopt tables --shards N`";
 
 /// The topic that holds the log, and the deployment that it belongs to.

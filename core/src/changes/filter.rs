@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_secs(12 * 3600);
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What a reader knows of one partition up to some place in it. It depends on the log before that place alone, so
-/// whoever stores a place stores the filter with it.
+/// a process that stores a place stores the filter with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Filter {
     shards: BTreeMap<StreamShard, Followed>,
@@ -226,7 +226,7 @@ impl Filter {
 
     /// Takes an announcement of stream shards, which names all that are open and those that ended lately. A reader
     /// that knew all of them may learn only of shards that were listed late. If it learns anything else, it has missed
-    /// a message. It has also missed one if a shard is not named and was fed by nobody for a day: the stream has
+    /// a message. It has also missed one if a shard is not named and no relay has fed it for a day: the stream has
     /// deleted it.
     fn opened(&mut self, Opened { shards, ended }: &Opened, read: UnixMillis, arrival: &mut Arrival) {
         let mut unread = false;
@@ -271,7 +271,7 @@ impl Filter {
         let followed = self.shards.get_mut(&closed.shard).expect("a stream shard that was reached is known");
         followed.fed = followed.fed.max(closed.fed);
         followed.closed.get_or_insert(arrival.appended);
-        // The children of a shard of an earlier stream are closed from the start: nobody reads them.
+        // The children of a shard of an earlier stream are closed from the start: no process reads them.
         let fed = followed.fed;
         let ended = self.is_over(&closed.shard).then_some(arrival.appended);
         for child in &closed.children {

@@ -116,7 +116,7 @@ impl<'a> Lost<'a> {
     }
 
     /// Returns the configuration of the log of changes: the stored one, for example by an earlier attempt, or a new
-    /// one. For a new one the topic has to be empty: nobody knows any more which of its messages were counted.
+    /// one. For a new one the topic has to be empty: no item says which of its messages were counted.
     async fn log(&self, generation: u16) -> anyhow::Result<Config> {
         if let Some(stands) = self.desk.changes.config().await.context("cannot read the configuration of the log")? {
             return Ok(stands);

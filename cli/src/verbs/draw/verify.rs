@@ -1,7 +1,7 @@
 //! Verifies the record of a threshold: whether it is as it was written, and whether the log of events says the same.
 //!
 //! For a sum the record names a range of offsets. `Draw::event` adds their amounts up again, and the event that reaches
-//! the threshold is the winner: everybody who reads the log finds the same one. For a set the record names a member,
+//! the threshold is the winner: every reader of the log finds the same one. For a set the record names a member,
 //! and `Draw::member` looks for an event that adds this member.
 //!
 //! A dead letter does not prove that its event never counted. The consumer that wrote it may have lost its partition,
