@@ -56,7 +56,7 @@ new_changes() { new_topic "$@" --config=message.timestamp.type=LogAppendTime --c
 likes() { lib likes "$1" "$2" "$3" >"$4"; }
 # import FILE TOPIC: sends a file of events to a topic with Kafka's own producer.
 import() {
-  lib keyed "$1" | localstack/engines produce --folder "$SCRATCH/kafka" --topic="$2" --batch-size=1000 --property=parse.key=true \
+  lib keyed "$1" | localstack/engines produce --folder "${ENGINES[-1]}" --topic="$2" --batch-size=1000 --property=parse.key=true \
     --producer-property=linger.ms=5 >/dev/null 2>"$SCRATCH/import.log" || fail "$(tail "$SCRATCH/import.log")"
 }
 
