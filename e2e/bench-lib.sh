@@ -155,4 +155,4 @@ row() {
   this=$(median "$2-this") before=$(median "$2-before")
   echo "| $1 | $this | $before | $(ratio "$this" "$before") |"
 }
-footer() { echo "$(nproc) cores; this commit: ${BIN[this]}${BEFORE:+; before: $BEFORE}; $*"; }
+footer() { echo "$(nproc) cores; $*"; }
