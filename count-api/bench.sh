@@ -8,8 +8,8 @@
 # every post until Redis has every count, and then the counts are kept from expiring. So all counts that are not in the API's memory are
 # read from Redis, none from the table. The servers with all they need have one core, and the load has the other, unless FLOATING is
 # set; the API writes an event for every request into a file. webdis, where it is installed, answers the hot GET from the same Redis
-# in the same rounds. Each rate stands beside what redis-benchmark reads from this Redis. API_ARGS are more flags of the API. Needs
-# wrk, redis-server, redis-cli, redis-benchmark, taskset and two cores.
+# in the same rounds. Each rate stands beside what redis-benchmark reads from this Redis. API_ARGS are more flags of the API, and
+# KINDS chooses among hot, uniform and batch. Needs wrk, redis-server, redis-cli, redis-benchmark, taskset and two cores.
 set -euo pipefail
 ROUNDS=${ROUNDS:-${4:-5}}
 . "$(dirname "$0")/../e2e/bench-lib.sh"
@@ -18,6 +18,7 @@ for program in wrk redis-server redis-cli redis-benchmark taskset; do need $prog
 [ "$(nproc)" -ge 2 ] || fail "two cores are needed: one for the load, one for the servers"
 programs
 read -ra API_ARGS <<<"${API_ARGS:-}"
+read -ra KINDS <<<"${KINDS:-hot uniform batch}"
 declare -A PORT=()
 NAME+=([webdis]=webdis) FLOATING=${FLOATING:-}
 ulimit -n "$(ulimit -Hn)"
@@ -61,8 +62,6 @@ cat >"$SCRATCH/wrk.lua" <<'LUA'
 local posts, what = tonumber(os.getenv("POSTS")), os.getenv("WHAT")
 function init() math.randomseed(os.time()) end
 function request()
-    if what == "webdis" then return wrk.format("GET", "/GET/p1") end
-    if what == "hot" then return wrk.format("GET", "/v1/posts/p1/likes") end
     if what == "uniform" then return wrk.format("GET", "/v1/posts/p" .. math.random(posts) .. "/likes") end
     local ids = {}
     for n = 1, 50 do ids[n] = "p" .. math.random(posts) end
@@ -72,10 +71,15 @@ end
 LUA
 # measure COMMIT WHAT: notes requests a second, p99 in milliseconds, and CPU of a request in microseconds.
 measure() {
-  local before rate p99 all bad
+  local before rate p99 all bad path='' script=()
+  case $2 in
+    hot) path=/v1/posts/p1/likes ;;
+    webdis) path=/GET/p1 ;;
+    *) script=(-s "$SCRATCH/wrk.lua") ;;
+  esac
   before=$(core_seconds "$1")
-  POSTS=$POSTS WHAT=$2 taskset -c "${FLOATING:+1,}0" wrk -t 1 -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --latency -s "$SCRATCH/wrk.lua" \
-    "http://127.0.0.1:${PORT[$1]}" >"$SCRATCH/wrk.out" 2>&1 || fail "$(tail "$SCRATCH/wrk.out")"
+  POSTS=$POSTS WHAT=$2 taskset -c "${FLOATING:+1,}0" wrk -t 1 -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --latency "${script[@]}" \
+    "http://127.0.0.1:${PORT[$1]}$path" >"$SCRATCH/wrk.out" 2>&1 || fail "$(tail "$SCRATCH/wrk.out")"
   read -r rate p99 all bad < <(wrk_figures <"$SCRATCH/wrk.out")
   ((all > 0 && bad == 0)) || fail "$1, $2: $all answers, $bad of them not 2xx"
   note "$2-rate-$1" "$rate"
@@ -93,7 +97,7 @@ if command -v webdis >/dev/null; then
   PORT[webdis]=$(free_ports 1) PEERS=(webdis)
   redis-cli -p "${PORT[redis-this]}" set p1 1 >/dev/null
   cat >"$SCRATCH/webdis.json" <<JSON
-{"redis_host": "127.0.0.1", "redis_port": ${PORT[redis-this]}, "http_host": "127.0.0.1", "http_port": ${PORT[webdis]},
+{"redis_host": "127.0.0.1", "redis_port": ${PORT[redis-this]}, "http_host": "127.0.0.1", "http_port": ${PORT[webdis]}, "verbosity": 0,
  "threads": $((${#FLOATING} ? 2 : 1)), "daemonize": false, "logfile": "$SCRATCH/webdis.requests"}
 JSON
   start webdis webdis "$SCRATCH/webdis.json"
@@ -101,13 +105,13 @@ JSON
 fi
 [[ -n $FLOATING ]] || for pid in "${PIDS[@]}"; do taskset -a -c -p 1 "$pid" >/dev/null; done
 for ((round = 1; round <= ROUNDS; round++)); do
-  for what in hot uniform batch; do
+  for what in "${KINDS[@]}"; do
     for commit in "${COMMITS[@]}"; do measure "$commit" "$what"; done
   done
   for peer in "${PEERS[@]}"; do measure "$peer" "$peer"; done
 done
 heading "$CONNECTIONS connections, medians of $ROUNDS rounds of $SECONDS_EACH s"
-for what in hot uniform batch; do
+for what in "${KINDS[@]}"; do
   row "$what: requests/s" "$what-rate"
   row "$what: p99, ms" "$what-p99"
   row "$what: CPU of a request, us" "$what-cpu"

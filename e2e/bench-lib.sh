@@ -32,7 +32,7 @@ need curl
 # programs [CARGO WORDS..]: sets COMMITS and, for each, BIN. Builds this commit's programs, or what the words say.
 programs() {
   if [[ -z $TALLY_TEST_BIN ]]; then
-    (($#)) || set -- build --release --workspace --bins
+    (($#)) || set -- build --release --workspace --bins --example bare
     cargo "$@" --locked
     TALLY_TEST_BIN=$(cd "${CARGO_TARGET_DIR:-target}/release" && pwd)
   fi
