@@ -120,6 +120,6 @@ for peer in "${PEERS[@]}"; do
   echo "webdis: $(median webdis-rate-webdis) requests/s, p99 $(median webdis-p99-webdis) ms; this / webdis:" \
     "$(ratio "$(median hot-rate-this)" "$(median webdis-rate-webdis)")"
 done
-echo "redis-benchmark: $(taskset -c 0 redis-benchmark -p "${PORT[redis-this]}" -t get -n 500000 -c "$CONNECTIONS" -q | tr '\r' '\n' |
+echo "redis-benchmark: $(taskset -c 0 redis-benchmark -p "${PORT[redis-this]}" -t get -n 500000 -c 64 -q | tr '\r' '\n' |
   grep 'per second' | tail -n 1)"
 footer "$POSTS posts"
