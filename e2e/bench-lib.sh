@@ -147,12 +147,17 @@ median() {
 # The lowest and the highest of a figure.
 spread() { LC_ALL=C sort -n "$SCRATCH/$1.noted" | sed -n '1h; ${H; x; s/\n/ to /p}'; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { if (a + 0 && b + 0) printf "%.2f", a / b; else printf "-" }'; }
-# heading WHAT: the head of a table of rows.
-heading() { printf '| %s | this commit | before | this / before |\n|---|---|---|---|\n' "$1"; }
-# row LABEL FIGURE: the medians of FIGURE-this and FIGURE-before.
+# heading WHAT [COLUMN..]: the head of a table of rows.
+heading() {
+  local line="| $1 | this commit |${BEFORE:+ before | this / before |}" column
+  for column in "${@:2}"; do line+=" $column |"; done
+  echo "$line"
+  sed -E 's/[^|]+/---/g' <<<"$line"
+}
+# row LABEL FIGURE: the medians of FIGURE-this and, if another commit is measured, of FIGURE-before.
 row() {
   local this before
   this=$(median "$2-this") before=$(median "$2-before")
-  echo "| $1 | $this | $before | $(ratio "$this" "$before") |"
+  echo "| $1 | $this |${BEFORE:+ $before | $(ratio "$this" "$before") |}"
 }
 footer() { echo "$(nproc) cores; $*"; }
