@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tally_adapters::dynamodb::Operation;
 use tally_core::register::Topic;
+use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::change::{Changed, Writing};
@@ -141,14 +142,30 @@ pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> 
 
 /// Pauses the topic, and waits until no request that a consumer has sent before can take effect. Returns the topic as
 /// it is stored then. Safe to repeat: it raises the claims once more and waits again.
+///
+/// # Errors
+///
+/// Fails if somebody has resumed consumers during the wait: they have signed requests since, even if they are paused
+/// again.
 async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
+    let resumed = last_resume(desk).await?;
     // The flag first, so that a consumer that takes a partition over afterwards finds it.
     let paused = Topic { is_paused: true, ..topic.clone() };
     replace(desk, topic, &paused).await?;
     let raised = desk.claims.raise_all(&desk.topic, topic.current().partitions()).await;
     raised.context("cannot raise the claims")?;
     settle.wait(desk).await;
+    let is_undisturbed = known(desk).await? == paused && last_resume(desk).await? == resumed;
+    ensure!(is_undisturbed, "not paused: somebody resumed consumers during the wait, and rows change: tally ledger");
     Ok(paused)
+}
+
+/// Returns what identifies the last resume in the ledger: when it began, and its token.
+async fn last_resume(desk: &Desk) -> anyhow::Result<Option<(UnixMillis, u64)>> {
+    let lines = desk.recounts.operations(LINES).await.context("cannot read the ledger")?;
+    let of_topic = format!("resume {}: ", desk.topic);
+    let last = lines.iter().find(|line| line.command == RESUME && line.plan.starts_with(&of_topic));
+    Ok(last.map(|line| (line.at, line.token)))
 }
 
 /// Pauses the topic and carries out `change`, which ends the pause. If it fails, consumers go on as before.

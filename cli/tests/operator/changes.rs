@@ -218,6 +218,22 @@ async fn a_pause_that_was_not_waited_for_is_begun_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_somebody_ends_while_it_waits_does_not_say_that_consumers_are_paused() {
+    let stage = Stage::set().await;
+    let pause = made(&stage, &["pause", "consumer", "--settle", "10s"]);
+    let resume = async {
+        while !stage.topic().await.is_paused {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(made(&stage, &["resume", "consumer"]).await.code, Some(0));
+        stage.know(|topic| topic.is_paused = true).await;
+    };
+    let (said, ()) = tokio::join!(pause, resume);
+    assert_eq!((said.code, said.out.contains("partitions paused")), (Some(1), false), "{said:?}");
+    assert!(said.err.contains("not paused: somebody resumed consumers"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_erased_is_produced_and_no_row_is_touched() {
     let stage = Stage::set().await;
     for (pk, user) in [("p#2", "u"), ("p#1", "v"), ("q#2", "u")] {
