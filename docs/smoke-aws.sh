@@ -10,7 +10,7 @@
 #   LACKS=records-of-statements docs/smoke-aws.sh     # over an engine whose stream has no records of PartiQL statements
 #
 # A statement that DynamoDB answers otherwise than the emulator is printed as different and fails nothing: correct the
-# emulator, then the list in emulator/README.md.
+# emulator, then the step.
 #
 # It needs the aws command, python3, and the programs in TALLY_TEST_BIN (built with --release where it is not set). Without
 # BROKERS it starts Apache Kafka here, which needs Java and Maven; without REDIS a Redis. With MSK the topics smoke-likes,
@@ -43,7 +43,7 @@ at_end() {
   done
 }
 
-# What the emulator assumes of PartiQL: the numbered steps in emulator/README.md.
+# What the emulator assumes of PartiQL.
 STEP=0 SAME=0 DIFFERENT=() UNTRIED=()
 step() { STEP=$1 && say "PartiQL $1: $2"; }
 judge() { # ASSUMED ANSWER
