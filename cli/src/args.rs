@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+use futures_util::FutureExt as _;
 
 use crate::ended;
 use crate::health::{Health, say};
-use crate::said::{Form, print};
+use crate::said::{Answer, Form};
 use crate::verbs::{
     adopt, audit, cost, counters, dlq, doctor, draw, erase, generate, import, ledger, pause, post, prepare, recount,
     regions, restore, status, stream, topic, verify,
@@ -112,8 +113,8 @@ pub(crate) fn run() -> ExitCode {
     let done = match command {
         Command::Health(health) => return health.run(),
         Command::Generate(generate) => generate.run(Args::command()),
-        Command::Cost(args) => args.run().and_then(|answer| print(&answer, output)),
-        command => in_runtime(command, output),
+        Command::Cost(args) => args.run().and_then(|answer| answer.print(output)),
+        command => in_runtime(command).and_then(|answer| answer.print(output)),
     };
     match done {
         Ok(code) => code.into(),
@@ -124,39 +125,40 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn in_runtime(command: Command, form: Form) -> anyhow::Result<u8> {
+fn in_runtime(command: Command) -> anyhow::Result<Answer> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
-    let done = runtime.block_on(Box::pin(answer(command, form)));
+    let done = runtime.block_on(answer(command));
     // The process ends even if a call to Kafka hangs.
     runtime.shutdown_background();
     done
 }
 
-async fn answer(command: Command, form: Form) -> anyhow::Result<u8> {
-    match command {
-        Command::Status(args) => print(&args.run().await?, form),
-        Command::Doctor(args) => print(&args.run().await?, form),
-        Command::Prepare(args) => print(&Box::pin(args.run()).await?, form),
-        Command::Post(verb) => verb.run(form).await,
-        Command::User(verb) => verb.run(form).await,
-        Command::Verify(args) => args.run(form).await,
-        Command::Import(args) => args.run(form).await,
-        Command::Topic(verb) => Box::pin(verb.run(form)).await,
-        Command::Dlq(verb) => Box::pin(verb.run(form)).await,
-        Command::Draw(verb) => verb.run(form).await,
-        Command::Stream(verb) => verb.run(form).await,
-        Command::Counters(verb) => verb.run(form).await,
-        Command::Regions(verb) => verb.run(form).await,
-        Command::Audit(verb) => Box::pin(verb.run(form)).await,
-        Command::Recount(args) => Box::pin(args.run(form)).await,
-        Command::Adopt(verb) => verb.run(form).await,
-        Command::Restore(verb) => verb.run(form).await,
-        Command::Pause(args) => print(&args.run().await?, form),
-        Command::Resume(args) => print(&args.resume().await?, form),
-        Command::Ledger(args) => print(&args.run().await?, form),
+async fn answer(command: Command) -> anyhow::Result<Answer> {
+    let answer = match command {
+        Command::Status(args) => args.run().boxed_local(),
+        Command::Doctor(args) => args.run().boxed_local(),
+        Command::Prepare(args) => args.run().boxed_local(),
+        Command::Post(verb) => verb.run().boxed_local(),
+        Command::User(verb) => verb.run().boxed_local(),
+        Command::Verify(args) => args.run().boxed_local(),
+        Command::Import(args) => args.run().boxed_local(),
+        Command::Topic(verb) => verb.run().boxed_local(),
+        Command::Dlq(verb) => verb.run().boxed_local(),
+        Command::Draw(verb) => verb.run().boxed_local(),
+        Command::Stream(verb) => verb.run().boxed_local(),
+        Command::Counters(verb) => verb.run().boxed_local(),
+        Command::Regions(verb) => verb.run().boxed_local(),
+        Command::Audit(verb) => verb.run().boxed_local(),
+        Command::Recount(args) => args.run().boxed_local(),
+        Command::Adopt(verb) => verb.run().boxed_local(),
+        Command::Restore(verb) => verb.run().boxed_local(),
+        Command::Pause(args) => args.run().boxed_local(),
+        Command::Resume(args) => args.resume().boxed_local(),
+        Command::Ledger(args) => args.run().boxed_local(),
         Command::Health(_) | Command::Generate(_) | Command::Cost(_) => unreachable!("they need no runtime"),
-    }
+    };
+    answer.await
 }
 
 #[cfg(test)]

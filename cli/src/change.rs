@@ -30,7 +30,7 @@ pub(crate) struct Writing {
     pub(crate) operator: Option<String>,
 }
 
-/// The answer to a change, made or only shown.
+/// A change, made or only shown.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
     command: &'static str,
@@ -44,13 +44,17 @@ pub(crate) struct Changed {
     outcome: Option<String>,
     /// Whether the change was only shown.
     dry_run: bool,
-    /// Whether something is wrong, whether the change was made or not.
-    #[serde(skip)]
-    is_wrong: bool,
 }
 
-impl Answer for Changed {
-    fn table(&self) -> String {
+impl From<Changed> for Answer {
+    fn from(changed: Changed) -> Self {
+        Self::new(&changed, changed.text())
+    }
+}
+
+impl Changed {
+    /// Returns the change as a text for people.
+    pub(crate) fn text(&self) -> String {
         let mut lines: Vec<String> = self.found.iter().chain(&self.plan).map(|line| plain(line)).collect();
         match &self.outcome {
             Some(outcome) => lines.extend(outcome.lines().map(plain)),
@@ -60,30 +64,14 @@ impl Answer for Changed {
         lines.join("\n")
     }
 
-    fn found(&self) -> bool {
-        self.is_wrong
-    }
-}
-
-impl Changed {
     /// Adds what the verb found before the change.
     pub(crate) fn with(self, found: Vec<String>) -> Self {
         Self { found, ..self }
     }
 
-    /// Has the command exit with 1 if `is_wrong`.
-    pub(crate) fn wrong_if(self, is_wrong: bool) -> Self {
-        Self { is_wrong, ..self }
-    }
-
     /// Returns whether there is something to do that was not done.
     pub(crate) fn is_left(&self) -> bool {
         self.dry_run && !self.plan.is_empty()
-    }
-
-    /// Has the command exit with 1 if there is something to do that was not done.
-    pub(crate) fn wrong_unless_done(self) -> Self {
-        Self { is_wrong: self.is_left(), ..self }
     }
 }
 
@@ -100,7 +88,7 @@ impl Writing {
         plan: Vec<String>,
         change: impl AsyncFnOnce() -> anyhow::Result<String>,
     ) -> anyhow::Result<Changed> {
-        let changed = Changed { command, found: Vec::new(), plan, outcome: None, dry_run: true, is_wrong: false };
+        let changed = Changed { command, found: Vec::new(), plan, outcome: None, dry_run: true };
         if !self.yes || changed.plan.is_empty() {
             return Ok(changed);
         }

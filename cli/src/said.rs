@@ -1,5 +1,5 @@
-//! Prints the answers of verbs, as a table for people or as JSON for programs. Each verb returns a type that is an
-//! [`Answer`], and writes times, ranges and counts with the functions at the end.
+//! Prints the answers of verbs, as a table for people or as JSON for programs. Each verb returns an [`Answer`], and
+//! writes times, ranges and counts with the functions at the end.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,6 +7,7 @@ use std::io::Write as _;
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
+use serde_json::Value;
 use tally_core::time::UnixMillis;
 
 use crate::health::FOUND_SOMETHING;
@@ -20,28 +21,50 @@ pub(crate) enum Form {
     Json,
 }
 
-/// What a verb returns. Its JSON is that of `Serialize`.
-pub(crate) trait Answer: Serialize {
-    /// Returns the answer as a text for people.
-    fn table(&self) -> String;
+/// What a verb returns.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The answer for programs.
+    json: Value,
+    /// The answer for people.
+    text: String,
+    /// The exit code of the command.
+    code: u8,
+}
 
-    /// Returns whether the verb found something wrong. If so, the command exits with 1.
-    fn found(&self) -> bool {
-        false
+impl Answer {
+    /// Creates the answer of a verb that found nothing wrong.
+    pub(crate) fn new(json: impl Serialize, text: impl std::fmt::Display) -> Self {
+        let json = serde_json::to_value(json).expect("texts and numbers always serialise");
+        Self { json, text: text.to_string(), code: 0 }
+    }
+
+    /// Has the command exit with 1 if `is_wrong`.
+    pub(crate) fn wrong_if(self, is_wrong: bool) -> Self {
+        if is_wrong { self.exiting_with(FOUND_SOMETHING) } else { self }
+    }
+
+    pub(crate) fn exiting_with(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
+    /// Writes the answer to standard output. Returns the exit code of the command.
+    ///
+    /// # Errors
+    /// Standard output cannot be written: it is a closed pipe, for example.
+    pub(crate) fn print(&self, form: Form) -> anyhow::Result<u8> {
+        let text = match form {
+            Form::Table => self.text.clone(),
+            Form::Json => format!("{:#}", self.json),
+        };
+        writeln!(std::io::stdout().lock(), "{}", text.trim_end()).context("cannot write the answer")?;
+        Ok(self.code)
     }
 }
 
-/// Writes an answer to standard output. Returns the exit code of the command.
-///
-/// # Errors
-/// Standard output cannot be written: it is a closed pipe, for example.
-pub(crate) fn print(answer: &impl Answer, form: Form) -> anyhow::Result<u8> {
-    let text = match form {
-        Form::Table => answer.table(),
-        Form::Json => serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")?,
-    };
-    writeln!(std::io::stdout().lock(), "{}", text.trim_end()).context("cannot write the answer")?;
-    Ok(if answer.found() { FOUND_SOMETHING } else { 0 })
+/// Returns a sum in JSON: as a text if it does not fit 64 bits.
+pub(crate) fn sum(sum: i128) -> Value {
+    i64::try_from(sum).map_or_else(|_| sum.to_string().into(), Value::from)
 }
 
 /// A table whose columns are as wide as their widest cells.

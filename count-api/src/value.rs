@@ -72,7 +72,7 @@ impl Count {
 }
 
 /// A counter's number, and how far to trust it.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Figures {
     /// How many members a set has; what a sum comes to, which may be less than 0.
     #[schema(example = 42)]
@@ -108,7 +108,7 @@ impl Figures {
 }
 
 /// Which subject an answer is about, in the field that names such a one.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Named {
     /// The post; absent where a hashtag was asked about.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text_if_any")]
@@ -128,7 +128,7 @@ impl From<&Subject> for Named {
 }
 
 /// What one counter of a post or of a hashtag comes to.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct CounterValue {
     #[serde(flatten)]
     subject: Named,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Command, CommandFactory};
 use tally_core::ids::ShardCount;
-use thiserror::Error;
 
 use crate::telemetry::{Filter, LogFormat};
 
@@ -63,10 +62,6 @@ pub enum Listen {
     At(SocketAddr),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not an address to listen on: write IP:PORT, such as 127.0.0.1:9090 or [::1]:9090, or `off`")]
-pub struct BadListen;
-
 impl Listen {
     /// Returns whether a listener on this address keeps another one from listening on `other`. Port 0 never does: it
     /// stands for any free port.
@@ -78,10 +73,11 @@ impl Listen {
 }
 
 impl FromStr for Listen {
-    type Err = BadListen;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, BadListen> {
-        if text == "off" { Ok(Self::Off) } else { text.parse().map(Self::At).map_err(|_| BadListen) }
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let bad = "not an address to listen on: write IP:PORT, such as 127.0.0.1:9090 or [::1]:9090, or `off`";
+        if text == "off" { Ok(Self::Off) } else { text.parse().map(Self::At).map_err(|_| bad) }
     }
 }
 
@@ -119,32 +115,26 @@ pub fn defaults<A: Args>() -> A {
 /// The units of a duration, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BadDuration {
-    #[error("not a duration: write a whole number and a unit, such as 20ms, 10s, 5m, 2h or 1d")]
-    NoNumber,
-    #[error("a duration needs one of the units ms, s, m, h, d")]
-    NoUnit,
-    #[error("the duration is too long")]
-    TooLong,
-}
+const NO_NUMBER: &str = "not a duration: write a whole number and a unit, such as 20ms, 10s, 5m, 2h or 1d";
+const NO_UNIT: &str = "a duration needs one of the units ms, s, m, h, d";
+const TOO_LONG: &str = "the duration is too long";
 
 /// Reads `20ms`, `10s`, `5m`, `2h` or `1d`; `0` needs no unit. A clap `value_parser`.
 ///
 /// # Errors
-/// [`BadDuration`] for anything else.
-pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
+/// What anything else lacks.
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
-        return Err(BadDuration::NoNumber);
+        return Err(NO_NUMBER);
     }
-    let number: u64 = number.parse().map_err(|_| BadDuration::TooLong)?;
+    let number: u64 = number.parse().map_err(|_| TOO_LONG)?;
     if number == 0 && unit.is_empty() {
         return Ok(Duration::ZERO);
     }
-    let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(BadDuration::NoUnit)?;
-    number.checked_mul(*millis).map(Duration::from_millis).ok_or(BadDuration::TooLong)
+    let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(NO_UNIT)?;
+    number.checked_mul(*millis).map(Duration::from_millis).ok_or(TOO_LONG)
 }
 
 fn helps(command: Command) -> String {
@@ -241,13 +231,13 @@ mod tests {
     #[test]
     fn anything_else_is_refused_with_its_reason() {
         for text in ["", "s", "-1s", "+1s", " 1s", ".5s", "ten"] {
-            assert_eq!(parse_duration(text), Err(BadDuration::NoNumber), "{text:?}");
+            assert_eq!(parse_duration(text), Err(NO_NUMBER), "{text:?}");
         }
         for text in ["10", "1.5s", "10 s", "10S", "1s1s", "1us", "1sé"] {
-            assert_eq!(parse_duration(text), Err(BadDuration::NoUnit), "{text:?}");
+            assert_eq!(parse_duration(text), Err(NO_UNIT), "{text:?}");
         }
         for text in ["18446744073709551615d", "18446744073709551616ms"] {
-            assert_eq!(parse_duration(text), Err(BadDuration::TooLong), "{text:?}");
+            assert_eq!(parse_duration(text), Err(TOO_LONG), "{text:?}");
         }
     }
 }

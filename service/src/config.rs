@@ -6,10 +6,7 @@ use thiserror::Error;
 
 /// The name of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting(Name);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Name {
+pub(crate) enum Setting {
     /// Without dashes: `table-prefix` is the flag `--table-prefix` and the variable `TALLY_TABLE_PREFIX`.
     Flag(String),
     /// A variable without a flag.
@@ -18,16 +15,16 @@ enum Name {
 
 impl Setting {
     /// Names the setting of a flag, which may be given with or without its dashes.
-    pub fn new(flag: &str) -> Self {
-        Self(Name::Flag(flag.trim_start_matches('-').to_owned()))
+    pub(crate) fn new(flag: &str) -> Self {
+        Self::Flag(flag.trim_start_matches('-').to_owned())
     }
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Name::Flag(flag) => write!(f, "--{flag} (TALLY_{})", flag.to_uppercase().replace('-', "_")),
-            Name::Variable(variable) => f.write_str(variable),
+        match self {
+            Self::Flag(flag) => write!(f, "--{flag} (TALLY_{})", flag.to_uppercase().replace('-', "_")),
+            Self::Variable(variable) => f.write_str(variable),
         }
     }
 }
@@ -76,7 +73,7 @@ impl Invalid {
 
     /// Adds a problem with a variable that has no flag, such as one of AWS's.
     pub fn add_variable(&mut self, variable: &str, problem: impl Into<String>) {
-        self.0.push((Setting(Name::Variable(variable.to_owned())), problem.into()));
+        self.0.push((Setting::Variable(variable.to_owned()), problem.into()));
     }
 
     /// Returns the value, and adds a problem if there is none.

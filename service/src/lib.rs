@@ -21,10 +21,10 @@ pub mod telemetry;
 mod variables;
 mod wait;
 
-pub use args::{BadDuration, BadListen, CommonArgs, Listen, StoreArgs, defaults, parse_duration, reference, text};
+pub use args::{CommonArgs, Listen, StoreArgs, defaults, parse_duration, reference, text};
 pub use chance::Chance;
 pub use clock::{Clock, StoreClock};
-pub use config::{Invalid, Setting};
+pub use config::Invalid;
 pub use exit::{Exit, Unfit};
 pub use host::{App, Host, Running};
 pub use http::{Limits, Server, open_files};

@@ -49,17 +49,6 @@ impl Stage {
     pub const ALL: [Self; 4] = [Self::Intake, Self::Work, Self::Output, Self::Support];
 }
 
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Intake => "intake",
-            Self::Work => "work",
-            Self::Output => "output",
-            Self::Support => "support",
-        })
-    }
-}
-
 /// The end of a task that the process did not expect, or with which it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {

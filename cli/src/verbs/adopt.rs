@@ -5,18 +5,19 @@
 
 mod lost;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Subcommand;
-use serde::Serialize;
+use serde_json::json;
 use tally_adapters::dynamodb::{Checkpoints, SeenTables};
 use tally_core::ports::Outcome;
 
 use self::lost::Lost;
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, or_dash, print};
+use crate::said::{Answer, Table, or_dash};
 use crate::verbs::pause::Settle;
 use crate::verbs::topic::Sums;
 
@@ -49,45 +50,8 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// A table, by its name without the prefix.
-#[derive(Debug, Serialize)]
-struct One {
-    table: String,
-    /// The id that `checkpoints` has stored.
-    stored: Option<String>,
-    /// The id of the table that is there now.
-    present: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Adopted {
-    tables: Vec<One>,
-    /// What the table of likes lacks: expiry of tombstones.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lacks: Option<String>,
-    #[serde(flatten)]
-    change: Changed,
-}
-
-impl Answer for Adopted {
-    fn table(&self) -> String {
-        let mut table = Table::headed(["table", "stored id", "id of the table there", ""]);
-        for One { table: name, stored, present } in &self.tables {
-            let state = match (stored, present) {
-                (_, None) => "gone",
-                (None, Some(_)) => "not stored",
-                (Some(stored), Some(present)) if stored == present => "the same",
-                (Some(_), Some(_)) => "another one",
-            };
-            table.row([name, &or_dash(stored.as_ref()), &or_dash(present.as_ref()), &state]);
-        }
-        let lacks = self.lacks.as_ref().map(|lacks| format!("{lacks}\n")).unwrap_or_default();
-        format!("{table}\n{lacks}{}", self.change.table())
-    }
-}
-
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self::Tables(args) = self;
         let Args { counters, sums, settle, writing, of } = *args;
         let (desk, is_lost) = Desk::open_unconfigured(of).await?;
@@ -100,8 +64,32 @@ impl Verb {
             adopt(&writing, &desk, &checkpoints, &seen).await?
         };
         let lacks = lacks(&desk.connection.tables().likes, desk.connection.tombstones_expire().await);
-        print(&Adopted { tables: each(&seen), lacks, change }, form)
+        Ok(adopted(&seen, lacks, &change))
     }
+}
+
+/// Lists every table whose id is stored, or that is there, by its name without the prefix.
+fn adopted(seen: &SeenTables, lacks: Option<String>, change: &Changed) -> Answer {
+    let stored = seen.stored.clone().unwrap_or_default().0;
+    let (mut table, mut tables) = (Table::headed(["table", "stored id", "id of the table there", ""]), Vec::new());
+    for name in stored.keys().chain(seen.present.0.keys()).collect::<BTreeSet<_>>() {
+        let (stored, present) = (stored.get(name), seen.present.0.get(name));
+        let state = match (stored, present) {
+            (_, None) => "gone",
+            (None, Some(_)) => "not stored",
+            (Some(stored), Some(present)) if stored == present => "the same",
+            (Some(_), Some(_)) => "another one",
+        };
+        table.row([name, &or_dash(stored), &or_dash(present), &state]);
+        tables.push(json!({"table": name, "stored": stored, "present": present}));
+    }
+    let mut json = json!(change);
+    json["tables"] = json!(tables);
+    if let Some(lacks) = &lacks {
+        json["lacks"] = json!(lacks);
+    }
+    let lacks = lacks.map(|lacks| format!("{lacks}\n")).unwrap_or_default();
+    Answer::new(json, format!("{table}\n{lacks}{}", change.text()))
 }
 
 /// Returns a warning unless `expire` says that tombstones expire in the table `likes`.
@@ -114,20 +102,6 @@ fn lacks(likes: &str, expire: Outcome<bool>) -> Option<String> {
         )),
         Err(fault) => Some(format!("table {likes}: cannot tell whether items expire by `gone`: {fault}")),
     }
-}
-
-/// Lists every table whose id is stored, or that is there.
-fn each(seen: &SeenTables) -> Vec<One> {
-    let stored = seen.stored.clone().unwrap_or_default().0;
-    let mut names: Vec<&String> = stored.keys().chain(seen.present.0.keys()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let one = |name: &String| One {
-        table: name.clone(),
-        stored: stored.get(name).cloned(),
-        present: seen.present.0.get(name).cloned(),
-    };
-    names.into_iter().map(one).collect()
 }
 
 async fn adopt(

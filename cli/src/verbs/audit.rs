@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
-use serde::Serialize;
+use serde_json::{Value, json};
 use tally_core::audit::{RunRecord, RunScope, Summary};
+use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, ago, print};
+use crate::said::{Answer, Table, past};
 
 /// How many of the latest runs are searched for the last audit.
 const RUNS: u32 = 100;
@@ -51,68 +52,8 @@ pub(crate) enum Verb {
     },
 }
 
-/// A run of the recount.
-#[derive(Debug, Serialize)]
-struct Run {
-    run: String,
-    scope: String,
-    began: u64,
-    ended: Option<u64>,
-    summary: Summary,
-    #[serde(skip)]
-    age: String,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-struct List(Vec<Run>);
-
-impl Answer for List {
-    fn table(&self) -> String {
-        let mut table =
-            Table::headed(["run", "scope", "began", "state", "rows", "differed", "corrected", "withheld", "left"]);
-        for Run { run, scope, ended, summary, age, .. } in &self.0 {
-            let state = if ended.is_some() { "ended" } else { "under way" };
-            let Summary { rows, corrected, withheld, left, .. } = summary;
-            table.row([run, scope, &format!("{age} ago"), &state, rows, &summary.found(), corrected, withheld, left]);
-        }
-        table.to_string()
-    }
-}
-
-/// The last audit, and whether another one waits.
-#[derive(Debug, Serialize)]
-struct Watched {
-    /// Whether an audit is queued that no recount has taken up.
-    queued: bool,
-    last: Option<Run>,
-}
-
-impl Answer for Watched {
-    fn table(&self) -> String {
-        let queued = if self.queued { "an audit is queued: a recount that watches takes it up\n" } else { "" };
-        match &self.last {
-            None => format!("{queued}no audit has run"),
-            Some(Run { run, ended, summary, .. }) => {
-                let state = if ended.is_some() { "has ended" } else { "is under way" };
-                let Summary { counters, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
-                format!(
-                    "{queued}audit {run} {state}: {rows} rows of {counters} counters, {} differed, {corrected} corrected, {withheld} \
-                     withheld, {alarms} alarms, {left} left, {gaps_closed} losses closed",
-                    summary.found()
-                )
-            }
-        }
-    }
-
-    fn found(&self) -> bool {
-        let bad = |run: &Run| run.summary.left > 0 || run.summary.alarms > 0 || run.summary.withheld > 0;
-        self.last.as_ref().is_some_and(bad)
-    }
-}
-
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
             Self::Start { writing, of } => {
                 let desk = Desk::open(of).await?;
@@ -123,20 +64,21 @@ impl Verb {
                     desk.recounts.enqueue_audit(desk.clock.now()).await.context("cannot queue an audit")?;
                     Ok("queued: see tally audit watch".to_owned())
                 });
-                print(&changed.await?, form)
+                Ok(changed.await?.into())
             }
             Self::List { limit, of } => {
                 let desk = Desk::open(of).await?;
-                let records = desk.recounts.runs(limit).await.context("cannot read the runs")?;
-                print(&List(records.into_iter().map(|record| seen(&desk, record)).collect()), form)
+                let runs = desk.recounts.runs(limit).await.context("cannot read the runs")?;
+                Ok(listed(&runs, desk.clock.now()))
             }
             Self::Watch { every, once, of } => {
                 let desk = Desk::open(of).await?;
                 loop {
-                    let watched = look(&desk).await?;
-                    let is_over = !watched.queued && watched.last.as_ref().is_none_or(|run| run.ended.is_some());
-                    if once || is_over {
-                        return print(&watched, form);
+                    let is_queued = desk.recounts.audit_queued().await.context("cannot read the queue")?.is_some();
+                    let runs = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
+                    let last = runs.iter().find(|run| run.scope == RunScope::Audit && !run.dry_run);
+                    if once || !is_queued && last.is_none_or(|run| run.ended.is_some()) {
+                        return Ok(watched(is_queued, last));
                     }
                     desk.clock.sleep(every).await;
                 }
@@ -145,20 +87,40 @@ impl Verb {
     }
 }
 
-async fn look(desk: &Desk) -> anyhow::Result<Watched> {
-    let queued = desk.recounts.audit_queued().await.context("cannot read the queue")?.is_some();
-    let records = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
-    let last = records.into_iter().find(|record| record.scope == RunScope::Audit && !record.dry_run);
-    Ok(Watched { queued, last: last.map(|record| seen(desk, record)) })
+fn json(run: &RunRecord) -> Value {
+    let ended = run.ended.map(|ended| ended.0);
+    json!({
+        "run": run.run.to_string(), "scope": run.scope_text(), "began": run.began.0, "ended": ended,
+        "summary": run.summary,
+    })
 }
 
-fn seen(desk: &Desk, record: RunRecord) -> Run {
-    Run {
-        run: record.run.to_string(),
-        scope: record.scope_text(),
-        began: record.began.0,
-        ended: record.ended.map(|ended| ended.0),
-        summary: record.summary,
-        age: ago(desk.clock.now().since(record.began)),
+fn listed(runs: &[RunRecord], now: UnixMillis) -> Answer {
+    let headings = ["run", "scope", "began", "state", "rows", "differed", "corrected", "withheld", "left"];
+    let mut table = Table::headed(headings);
+    for record in runs {
+        let RunRecord { run, began, ended, summary, .. } = record;
+        let (began, state) = (past(now, Some(*began)), if ended.is_some() { "ended" } else { "under way" });
+        let Summary { rows, corrected, withheld, left, .. } = summary;
+        let scope = record.scope_text();
+        table.row([run, &scope, &began, &state, rows, &summary.found(), corrected, withheld, left]);
     }
+    Answer::new(runs.iter().map(json).collect::<Vec<_>>(), table)
+}
+
+/// Says how the last audit went, and whether one is queued that no recount has taken up.
+fn watched(is_queued: bool, last: Option<&RunRecord>) -> Answer {
+    let queued = if is_queued { "an audit is queued: a recount that watches takes it up\n" } else { "" };
+    let answer = json!({"queued": is_queued, "last": last.map(json)});
+    let Some(RunRecord { run, ended, summary, .. }) = last else {
+        return Answer::new(answer, format!("{queued}no audit has run"));
+    };
+    let state = if ended.is_some() { "has ended" } else { "is under way" };
+    let Summary { counters, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
+    let text = format!(
+        "{queued}audit {run} {state}: {rows} rows of {counters} counters, {} differed, {corrected} corrected, {withheld} \
+         withheld, {alarms} alarms, {left} left, {gaps_closed} losses closed",
+        summary.found()
+    );
+    Answer::new(answer, text).wrong_if(*left > 0 || *alarms > 0 || *withheld > 0)
 }

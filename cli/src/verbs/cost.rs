@@ -6,7 +6,7 @@ mod prices;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use serde::Serialize;
+use serde_json::json;
 use tally_service::Host;
 
 use self::parts::{Load, Part};
@@ -30,73 +30,44 @@ pub(crate) struct Args {
     check: bool,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Cost {
-    prices_as_of: String,
-    region: String,
-    days_old: u64,
-    /// In dollars a month.
-    parts: Vec<Part>,
-    least: f64,
-    most: f64,
-    /// What could be paid instead, or only now and then. It is in neither `least` nor `most`.
-    besides: Vec<Part>,
-    /// The assumptions about the load and the processes.
-    assumed: Vec<String>,
-    left_out: &'static str,
-    #[serde(skip)]
-    too_old: bool,
-}
-
 const LEFT_OUT: &str =
     "data between zones, logs, metrics, the network's own endpoints, what is trending, taxes and discounts";
 
 impl Args {
-    pub(crate) fn run(&self) -> anyhow::Result<Cost> {
+    pub(crate) fn run(&self) -> anyhow::Result<Answer> {
         let text = match &self.prices {
             Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
             None => prices::BUILT_IN.to_owned(),
         };
         let prices = Prices::read(&text).context("the price list cannot be read")?;
         let days_old = prices.days_old(Host::new("tally").clock().now())?;
-        let parts = parts::monthly(&self.load, &prices);
-        Ok(Cost {
-            days_old,
-            too_old: self.check && days_old > DAYS,
-            least: parts.iter().map(|part| part.least).sum(),
-            most: parts.iter().map(|part| part.most).sum(),
-            parts,
-            besides: parts::besides(&self.load, &prices),
-            assumed: parts::assumed(&self.load),
-            left_out: LEFT_OUT,
-            prices_as_of: prices.as_of,
-            region: prices.region,
-        })
+        let too_old = self.check && days_old > DAYS;
+        let (parts, besides) = (parts::monthly(&self.load, &prices), parts::besides(&self.load, &prices));
+        let least: f64 = parts.iter().map(|part| part.least).sum();
+        let most: f64 = parts.iter().map(|part| part.most).sum();
+        let assumed = parts::assumed(&self.load);
+        let mut table = listed("a month", &parts);
+        table.row([&"in all", &parts::dollars(least, most), &""]);
+        let Prices { as_of, region, .. } = prices;
+        let old = if too_old { format!(": older than {DAYS} days, look them up again") } else { String::new() };
+        let text = format!(
+            "{table}\n{}\nassumed:\n  {}\nprices of {region} as of {as_of}, {days_old} days old{old}\nleft out: {LEFT_OUT}",
+            listed("besides", &besides),
+            assumed.join("\n  "),
+        );
+        // In dollars a month. `besides` is in neither `least` nor `most`.
+        let json = json!({
+            "prices_as_of": as_of, "region": region, "days_old": days_old, "parts": parts, "least": least, "most": most,
+            "besides": besides, "assumed": assumed, "left_out": LEFT_OUT,
+        });
+        Ok(Answer::new(json, text).wrong_if(too_old))
     }
 }
 
-impl Answer for Cost {
-    fn table(&self) -> String {
-        let mut table = Table::headed(["a month", "$", "how"]);
-        for part in &self.parts {
-            table.row([&part.what, &part.dollars(), &part.how]);
-        }
-        let sum = parts::dollars(self.least, self.most);
-        table.row([&"in all", &sum, &""]);
-        let mut besides = Table::headed(["besides", "$", "how"]);
-        for part in &self.besides {
-            besides.row([&part.what, &part.dollars(), &part.how]);
-        }
-        let Self { prices_as_of, region, days_old, .. } = self;
-        let old = if self.too_old { format!(": older than {DAYS} days, look them up again") } else { String::new() };
-        format!(
-            "{table}\n{besides}\nassumed:\n  {}\nprices of {region} as of {prices_as_of}, {days_old} days old{old}\nleft out: {}",
-            self.assumed.join("\n  "),
-            self.left_out
-        )
+fn listed(heading: &str, parts: &[Part]) -> Table {
+    let mut table = Table::headed([heading, "$", "how"]);
+    for part in parts {
+        table.row([&part.what, &parts::dollars(part.least, part.most), &part.how]);
     }
-
-    fn found(&self) -> bool {
-        self.too_old
-    }
+    table
 }

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definition, Definitions, Entry};
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::given::text_of;
-use crate::said::{Answer, Form, Table, print};
+use crate::said::{Answer, Table};
 
 /// How often a definition is tried: an attempt fails if another operator defines counters at the same time.
 const ATTEMPTS: usize = 5;
@@ -37,30 +37,13 @@ pub(crate) enum Verb {
     },
 }
 
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-struct Defined(Vec<Entry>);
-
-impl Answer for Defined {
-    fn table(&self) -> String {
-        let mut table = Table::headed(["name", "kind", "add", "remove", "subject", "member", "topic"]);
-        for Entry { name, kind, add, remove, subject, member, topic } in &self.0 {
-            let or = |text: &Option<String>, otherwise: &str| text.clone().unwrap_or_else(|| otherwise.to_owned());
-            let member = if kind == "set" { or(member, "user_id") } else { "-".to_owned() };
-            let (remove, subject, topic) = (or(remove, "-"), or(subject, "post_id"), or(topic, "-"));
-            table.row([name, kind, add, &remove, &subject, &member, &topic]);
-        }
-        table.to_string()
-    }
-}
-
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
             Self::List { of } => {
                 let desk = Desk::open(of).await?;
                 let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-                print(&Defined(defined.iter().map(Entry::from).collect()), form)
+                Ok(listed(&defined.iter().map(Entry::from).collect::<Vec<_>>()))
             }
             Self::Apply { file, writing, of } => {
                 let wanted = read(&file)?;
@@ -72,10 +55,21 @@ impl Verb {
                     let names: Vec<&str> = defined.iter().map(|definition| definition.name.as_str()).collect();
                     Ok(format!("defined {}", names.join(", ")))
                 });
-                print(&changed.await?, form)
+                Ok(changed.await?.into())
             }
         }
     }
+}
+
+fn listed(defined: &[Entry]) -> Answer {
+    let mut table = Table::headed(["name", "kind", "add", "remove", "subject", "member", "topic"]);
+    for Entry { name, kind, add, remove, subject, member, topic } in defined {
+        let or = |text: &Option<String>, otherwise: &str| text.clone().unwrap_or_else(|| otherwise.to_owned());
+        let member = if kind == "set" { or(member, "user_id") } else { "-".to_owned() };
+        let (remove, subject, topic) = (or(remove, "-"), or(subject, "post_id"), or(topic, "-"));
+        table.row([name, kind, add, &remove, &subject, &member, &topic]);
+    }
+    Answer::new(defined, table)
 }
 
 fn said(definition: &Definition) -> String {

@@ -16,7 +16,7 @@ pub(super) use self::receipts::{Identities, Identity, letter};
 use self::replay::Replay;
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::said::{Form, print};
+use crate::said::Answer;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -81,26 +81,26 @@ pub(crate) struct ReplayArgs {
 }
 
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::List { wanted, limit, of } => listed(of, &wanted, limit, form).await,
+            Self::List { wanted, limit, of } => listed(of, &wanted, limit).await,
             Self::Show { partition, offset, of } => {
                 let wanted = Wanted { from: Some((partition, offset)), ..Wanted::default() };
-                listed(of, &wanted, usize::MAX, form).await
+                listed(of, &wanted, usize::MAX).await
             }
-            Self::Replay(args) => args.run(form).await,
+            Self::Replay(args) => args.run().await,
         }
     }
 }
 
-async fn listed(of: Where, wanted: &Wanted, limit: usize, form: Form) -> anyhow::Result<u8> {
+async fn listed(of: Where, wanted: &Wanted, limit: usize) -> anyhow::Result<Answer> {
     let desk = Desk::open(of).await?;
     let reader = desk.reader(&desk.dead_letter_topic)?;
-    print(&list(&reader, (desk.deployment()?, &desk.topic), wanted, limit).await?, form)
+    Ok(list(&reader, (desk.deployment()?, &desk.topic), wanted, limit).await?.into())
 }
 
 impl ReplayArgs {
-    async fn run(self, form: Form) -> anyhow::Result<u8> {
+    async fn run(self) -> anyhow::Result<Answer> {
         let Self { wanted, limit, sums, writing, of } = self;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
@@ -126,7 +126,7 @@ impl ReplayArgs {
             replay.dry_run = false;
             Ok(replay.run(limit).await?.said("sent").join(", "))
         });
-        print(&changed.await?.with(found), form)
+        Ok(changed.await?.with(found).into())
     }
 }
 

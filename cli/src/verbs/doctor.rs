@@ -74,10 +74,8 @@ impl Points {
             Err(fault) => self.add(what, Verdict::Unknown, fault.to_string()),
         }
     }
-}
 
-impl Answer for Points {
-    fn table(&self) -> String {
+    pub(super) fn table(&self) -> Table {
         let mut table = Table::headed(["point", "verdict", "found"]);
         for Point { what, verdict, detail } in &self.0 {
             let verdict = match verdict {
@@ -87,16 +85,22 @@ impl Answer for Points {
             };
             table.row([what, &verdict, detail]);
         }
-        table.to_string()
+        table
     }
 
-    fn found(&self) -> bool {
+    pub(super) fn is_bad(&self) -> bool {
         self.0.iter().any(|point| point.verdict == Verdict::Bad)
     }
 }
 
+impl From<Points> for Answer {
+    fn from(points: Points) -> Self {
+        Self::new(&points, points.table()).wrong_if(points.is_bad())
+    }
+}
+
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Points> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { of, peak_write_units, restore_within } = self;
         let desk = Box::pin(Desk::reach(of)).await?;
         let mut points = Points::default();
@@ -115,7 +119,7 @@ impl Args {
         retention(&desk, &desk.topic, restore_within, "a restore may go back", &mut points).await?;
         retention(&desk, &desk.changes_topic, CHANGES_KEPT, "change-streamers may stand still for", &mut points)
             .await?;
-        Ok(points)
+        Ok(points.into())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
-use serde::Serialize;
+use serde_json::json;
 use tally_consumer::letters_of;
 use tally_core::ids::{CounterId, PostId};
 use tally_service::Invalid;
@@ -16,8 +16,8 @@ use tally_service::Invalid;
 use self::judged::Found;
 use self::verify::Draw;
 use crate::desk::{Desk, Where};
-use crate::health::UNAVAILABLE;
-use crate::said::{Answer, Form, Table, plain, print};
+use crate::health::{FOUND_SOMETHING, UNAVAILABLE};
+use crate::said::{Answer, Table, plain};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -43,30 +43,8 @@ pub(crate) struct Args {
     of: Where,
 }
 
-#[derive(Debug, Serialize)]
-struct Verified {
-    verdict: &'static str,
-    /// For `true` the winner and the winner's event, as JSON; otherwise the reason.
-    detail: String,
-}
-
-impl Answer for Verified {
-    fn table(&self) -> String {
-        let Ok(told) = serde_json::from_str::<serde_json::Map<_, _>>(&self.detail) else {
-            return format!("{}: {}", self.verdict, plain(&self.detail));
-        };
-        let mut table = Table::default();
-        told.iter().for_each(|(name, value)| table.row([name, value]));
-        format!("{}: the record is what the log says\n{table}", self.verdict)
-    }
-
-    fn found(&self) -> bool {
-        self.verdict == "false"
-    }
-}
-
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self::Verify(args) = self;
         let Args { post, counter, n, of } = *args;
         let desk = Desk::open(of).await?;
@@ -88,15 +66,25 @@ impl Verb {
             letters: Arc::new(desk.reader(&letters_beside(topic, &desk.topic, &desk.dead_letter_topic))?),
             definitions: defined.said_in(topic),
         };
-        let (verdict, detail) = match draw.persist(desk.clock).await {
-            Found::True(told) => ("true", told),
-            Found::False(why) => ("false", why),
-            Found::Gone(why) => ("gone", why),
-            Found::Unread(fault) => ("unread", fault.to_string()),
+        let (verdict, detail, code) = match draw.persist(desk.clock).await {
+            Found::True(told) => ("true", told, 0),
+            Found::False(why) => ("false", why, FOUND_SOMETHING),
+            Found::Gone(why) => ("gone", why, UNAVAILABLE),
+            Found::Unread(fault) => ("unread", fault.to_string(), UNAVAILABLE),
         };
-        let code = print(&Verified { verdict, detail }, form)?;
-        Ok(if matches!(verdict, "gone" | "unread") { UNAVAILABLE } else { code })
+        let text = said(verdict, &detail);
+        Ok(Answer::new(json!({"verdict": verdict, "detail": detail}), text).exiting_with(code))
     }
+}
+
+/// Says what was found. The `detail` of `true` is the winner and the winner's event as JSON; otherwise it is the reason.
+fn said(verdict: &str, detail: &str) -> String {
+    let Ok(told) = serde_json::from_str::<serde_json::Map<_, _>>(detail) else {
+        return format!("{verdict}: {}", plain(detail));
+    };
+    let mut table = Table::default();
+    told.iter().for_each(|(name, value)| table.row([name, value]));
+    format!("{verdict}: the record is what the log says\n{table}")
 }
 
 /// Returns the topic of dead letters for `topic`: the deployment's one (`letters`), unless that has the name which
@@ -118,9 +106,8 @@ mod tests {
 
     #[test]
     fn a_true_record_is_shown_field_by_field() {
-        let shown = |verdict, detail: &str| Verified { verdict, detail: detail.to_owned() }.table();
-        let told = shown("true", r#"{"n":10,"user":"u\u001b"}"#);
+        let told = said("true", r#"{"n":10,"user":"u\u001b"}"#);
         assert_eq!(told, "true: the record is what the log says\nn     10\nuser  \"u\\u001b\"\n");
-        assert_eq!(shown("gone", "the log is cut"), "gone: the log is cut");
+        assert_eq!(said("gone", "the log is cut"), "gone: the log is cut");
     }
 }

@@ -25,7 +25,7 @@ use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::given::ids_of;
 use crate::health::say;
-use crate::said::{Form, counted, print};
+use crate::said::{Answer, counted};
 
 /// How often progress is printed.
 const SHOWN: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ pub(crate) struct What {
 }
 
 impl UserVerb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self::Erase { ids, file, what } = self;
         let mut users: BTreeSet<UserId> = ids.into_iter().collect();
         if let Some(file) = file {
@@ -80,14 +80,14 @@ impl UserVerb {
         if users.is_empty() {
             return Err(Usage("say which users, by their ids or --file".to_owned()).into());
         }
-        what.erase(Subject::Users(users), "user erase", form).await
+        what.erase(Subject::Users(users), "user erase").await
     }
 }
 
 impl What {
     /// Reads the rows and says what would be erased. With `--yes` waits until the rows have what is in the topics, and
     /// erases what it finds then.
-    pub(crate) async fn erase(self, subject: Subject, command: &'static str, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn erase(self, subject: Subject, command: &'static str) -> anyhow::Result<Answer> {
         let Self { counter, read_units_per_second, writing, of } = self;
         let desk = Desk::open(of).await?;
         let kafka = desk.kafka()?;
@@ -124,8 +124,7 @@ impl What {
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
             Ok(lines.join("\n"))
         });
-        let changed = changed.await?.with(found);
-        print(&changed.wrong_if(is_left), form)
+        Ok(Answer::from(changed.await?.with(found)).wrong_if(is_left))
     }
 }
 

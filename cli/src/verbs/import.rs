@@ -18,7 +18,7 @@ use self::place::Place;
 use self::run::{Import, Target};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::said::{Form, print};
+use crate::said::Answer;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { import: settings, writing, of } = self;
         let desk = Desk::open(of).await?;
         let to = Target {
@@ -68,6 +68,6 @@ impl Args {
             Ok(import.said())
         });
         let changed = changed.await?.with(found);
-        print(&changed.wrong_if(!is_whole), form)
+        Ok(Answer::from(changed).wrong_if(!is_whole))
     }
 }

@@ -10,10 +10,10 @@ use tally_core::register::Topic;
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
-use crate::change::{Changed, Writing};
+use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::health::say;
-use crate::said::ago;
+use crate::said::{Answer, ago};
 
 /// How often the time that is left to wait is printed.
 const SHOWN: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ impl Settle {
 }
 
 impl PauseArgs {
-    pub(crate) async fn run(self) -> anyhow::Result<Changed> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { settle, args: Args { what: What::Consumer, writing, of } } = self;
         let desk = Desk::open(of).await?;
         let topic = known(&desk).await?;
@@ -93,13 +93,13 @@ impl PauseArgs {
             stand_still(&desk, &topic, settle).await?;
             Ok(format!("{partitions} partitions paused: no row changes until tally resume consumer"))
         });
-        changed.await
+        Ok(changed.await?.into())
     }
 }
 
 impl Args {
     /// Has consumers go on.
-    pub(crate) async fn resume(self) -> anyhow::Result<Changed> {
+    pub(crate) async fn resume(self) -> anyhow::Result<Answer> {
         let Self { what: What::Consumer, writing, of } = self;
         let desk = Desk::open(of).await?;
         let topic = known(&desk).await?;
@@ -109,7 +109,7 @@ impl Args {
             replace(&desk, &topic, &Topic { is_paused: false, ..topic.clone() }).await?;
             Ok(format!("{partitions} partitions resumed: consumers go on within 10 s"))
         });
-        changed.await
+        Ok(changed.await?.into())
     }
 }
 

@@ -9,15 +9,16 @@ pub(super) mod seen;
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde::Serialize;
+use serde_json::{Value, json};
 use tally_core::ids::PostId;
+use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use self::reasons::{Age, Reason};
 use self::recount::Recount;
 use self::seen::Figures;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, ago, print};
+use crate::said::{Answer, Table, past};
 use crate::verbs::erase::{Subject, What};
 
 #[derive(Clone, Debug, Subcommand)]
@@ -66,87 +67,79 @@ pub(crate) struct Show {
     of: Where,
 }
 
-/// A counter of the post.
-#[derive(Debug, Serialize)]
+impl Verb {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
+        match self {
+            Self::Show(show) => show.run().await,
+            Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase").await,
+            Self::Recount(recount) => recount.run().await,
+        }
+    }
+}
+
+/// The table of a post's counters, what is said of them below it, and their JSON.
 struct Shown {
-    counter: String,
-    #[serde(flatten)]
-    figures: Figures,
-    /// Every event that Kafka had acknowledged by this time is in the number. Absent where no such time is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    as_of: Option<u64>,
+    table: Table,
+    lines: String,
+    counters: Vec<Value>,
+    is_wrong: bool,
+}
+
+/// What was read about a counter, besides its figures.
+struct About {
+    as_of: Option<UnixMillis>,
     fresh: bool,
-    #[serde(skip)]
     age: String,
     /// The row keys that wait for a recount, each with the reason.
     queued: Vec<(String, &'static str)>,
-    /// Why the number is not exact or not fresh. Absent without --explain.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Why the number is not exact or not fresh; `None` without --explain.
     why: Option<Vec<Reason>>,
-    /// What other Regions add to the number. Absent without --explain, and where there are no other Regions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// What other Regions add to the number. Empty without --explain, and where there are no other Regions.
     regions: Vec<regions::Entry>,
 }
 
-#[derive(Debug, Serialize)]
-struct Post {
-    post_id: String,
-    counters: Vec<Shown>,
-    /// The partition of the log of changes that has the post's changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<u32>,
-}
-
-impl Answer for Post {
-    fn table(&self) -> String {
+impl Shown {
+    fn new() -> Self {
         let headings =
             ["counter", "value", "exact", "fresh", "version", "shards", "corrections", "includes all before"];
-        let mut table = Table::headed(headings);
-        let yes = |is: bool| if is { "yes" } else { "no" };
-        for Shown { counter, figures, fresh, age, .. } in &self.counters {
-            let Figures { value, exact, version, shards, c, .. } = figures;
-            let value = value.map_or("not readable".to_owned(), |value| value.to_string());
-            table.row([counter, &value, &yes(*exact), &yes(*fresh), version, shards, c, age]);
-        }
-        let mut text = table.to_string();
-        for Shown { counter, why, figures, queued, regions, .. } in &self.counters {
-            for entry in regions {
-                text.push_str(&format!("\n{counter} {entry}"));
-            }
-            if !queued.is_empty() {
-                let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
-                text.push_str(&format!("\n{counter} waits for a recount: {}", queued.join(", ")));
-            }
-            for reason in why.iter().flatten() {
-                text.push_str(&format!("\n{counter}: {reason}"));
-            }
-            if !figures.exact && why.is_none() {
-                text.push_str(&format!("\n{counter} is not exact: --explain says why"));
-            }
-        }
-        text
+        Self { table: Table::headed(headings), lines: String::new(), counters: Vec::new(), is_wrong: false }
     }
 
-    fn found(&self) -> bool {
-        self.counters.iter().any(|Shown { figures, why, regions, .. }| {
-            let is_exact = figures.exact && regions.iter().all(|entry| entry.exact);
-            !is_exact || why.as_ref().is_some_and(|why| !why.is_empty())
-        })
-    }
-}
-
-impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
-        match self {
-            Self::Show(show) => print(&show.run().await?, form),
-            Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase", form).await,
-            Self::Recount(recount) => print(&recount.run().await?, form),
+    fn add(&mut self, counter: &str, figures: &Figures, about: About) {
+        let About { as_of, fresh, age, queued, why, regions } = about;
+        let Figures { value, exact, version, shards, c, .. } = figures;
+        let (shown, yes) =
+            (value.map_or("not readable".to_owned(), |value| value.to_string()), |is| if is { "yes" } else { "no" });
+        self.table.row([&counter, &shown, &yes(*exact), &yes(fresh), version, shards, c, &age]);
+        let mut line = |line: String| self.lines.push_str(&format!("\n{counter}{line}"));
+        regions.iter().for_each(|entry| line(format!(" {entry}")));
+        if !queued.is_empty() {
+            let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
+            line(format!(" waits for a recount: {}", queued.join(", ")));
         }
+        why.iter().flatten().for_each(|reason| line(format!(": {}", reason.text)));
+        if !exact && why.is_none() {
+            line(" is not exact: --explain says why".to_owned());
+        }
+        let is_exact = *exact && regions.iter().all(|entry| entry.exact);
+        self.is_wrong |= !is_exact || why.as_ref().is_some_and(|why| !why.is_empty());
+        let mut json = json!(figures);
+        (json["counter"], json["fresh"], json["queued"]) = (json!(counter), json!(fresh), json!(queued));
+        if let Some(as_of) = as_of {
+            json["as_of"] = json!(as_of.0);
+        }
+        if let Some(why) = why {
+            json["why"] = why.into_iter().map(|reason| reason.json).collect();
+        }
+        if !regions.is_empty() {
+            json["regions"] = json!(regions);
+        }
+        self.counters.push(json);
     }
 }
 
 impl Show {
-    async fn run(self) -> anyhow::Result<Post> {
+    async fn run(self) -> anyhow::Result<Answer> {
         let Self { id, counter, explain, fresh_within, rows, of } = self;
         let desk = Desk::open(of).await?;
         let chosen = seen::chosen(&desk, &id, &counter).await?;
@@ -156,28 +149,31 @@ impl Show {
         let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };
         let queued = seen::queued(&desk).await?;
         let now = desk.claims.time().latest;
-        let mut counters = Vec::new();
+        let mut shown = Shown::new();
         for (counter, sources) in chosen.into_iter().zip(sources) {
             let as_of = standing.as_of(&sources);
-            let fresh = as_of.is_some_and(|as_of| now.since(as_of) <= fresh_within);
             let found = seen::counter(&desk, &counter, sources).await?;
             let why = match explain {
                 true => Some(reasons::of(&desk, &found, &standing, Age { now, fresh_within }, rows).await?),
                 false => None,
             };
             let waits = queued.iter().filter(|(key, _)| key.counter == counter);
-            counters.push(Shown {
-                counter: counter.name.to_string(),
-                figures: Figures::of(&found, &standing),
-                as_of: as_of.map(|as_of| as_of.0),
-                fresh,
-                age: as_of.map_or("not known".to_owned(), |as_of| format!("{} ago", ago(now.since(as_of)))),
+            let about = About {
+                as_of,
+                fresh: as_of.is_some_and(|as_of| now.since(as_of) <= fresh_within),
+                age: as_of.map_or("not known".to_owned(), |as_of| past(now, Some(as_of))),
                 queued: waits.map(|(key, why)| (key.to_string(), *why)).collect(),
                 why,
                 regions: regions::entries(&desk, &counter, &others, now).await?,
-            });
+            };
+            shown.add(counter.name.as_str(), &Figures::of(&found, &standing), about);
         }
-        let partition = standing.partition();
-        Ok(Post { post_id: id.to_string(), counters, partition })
+        let Shown { table, lines, counters, is_wrong } = shown;
+        let mut json = json!({"post_id": id.to_string(), "counters": counters});
+        // The partition of the log of changes that has the post's changes.
+        if let Some(partition) = standing.partition() {
+            json["partition"] = json!(partition);
+        }
+        Ok(Answer::new(json, format!("{table}{lines}")).wrong_if(is_wrong))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use serde::Serialize;
+use serde_json::json;
 use tally_adapters::{dynamodb, kafka};
 use tally_core::ports::TopicReader as _;
 
@@ -46,39 +46,8 @@ struct Wanted<'a> {
     needed: usize,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Prepared {
-    #[serde(flatten)]
-    changed: Changed,
-    /// Settings of existing topics that are wrong.
-    wrong: Vec<String>,
-    /// The lines that start the services.
-    start: Vec<String>,
-}
-
-impl Answer for Prepared {
-    fn table(&self) -> String {
-        let mut text = self.changed.table();
-        for wrong in &self.wrong {
-            text.push_str(&format!("\nWRONG  {wrong}"));
-        }
-        if !self.changed.is_left() {
-            text.push_str("\n\nthe services start with, each as a process of its own:\n");
-            for line in &self.start {
-                text.push_str(&format!("\n  {line}"));
-            }
-            text.push_str("\n\nthen: tally status");
-        }
-        text
-    }
-
-    fn found(&self) -> bool {
-        !self.wrong.is_empty()
-    }
-}
-
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Prepared> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let start = self.start();
         let desk = Box::pin(Desk::reach(self.of.clone())).await?;
         let settings = desk.kafka()?;
@@ -130,7 +99,7 @@ impl Args {
             Ok("created".to_owned())
         };
         let changed = self.writing.carry_out(&desk, "prepare", plan, create).await?;
-        Ok(Prepared { changed: changed.with(found), wrong, start })
+        Ok(prepared(&changed.with(found), &wrong, &start))
     }
 
     /// Returns the topics, as infra/kafka.yaml has them.
@@ -195,6 +164,22 @@ impl Args {
         ]);
         lines
     }
+}
+
+/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`.
+fn prepared(changed: &Changed, wrong: &[String], start: &[String]) -> Answer {
+    let mut text = changed.text();
+    for wrong in wrong {
+        text.push_str(&format!("\nWRONG  {wrong}"));
+    }
+    if !changed.is_left() {
+        let start = start.join("\n  ");
+        text.push_str("\n\nthe services start with, each as a process of its own:\n");
+        text.push_str(&format!("\n  {start}\n\nthen: tally status"));
+    }
+    let mut json = json!(changed);
+    (json["wrong"], json["start"]) = (json!(wrong), json!(start));
+    Answer::new(json, text).wrong_if(!wrong.is_empty())
 }
 
 impl std::fmt::Display for Wanted<'_> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde_json::json;
 use tally_batch_recount::settle::Recount;
 use tally_batch_recount::{LogPorts, Ports, Rules, Scope};
 use tally_core::audit::Summary;
@@ -13,7 +13,7 @@ use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::given::ids_of;
-use crate::said::{Answer, Form, print};
+use crate::said::Answer;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -48,22 +48,8 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// The answer of a dry run: what it has found.
-#[derive(Debug, Serialize)]
-struct Dry {
-    dry_run: bool,
-    plan: String,
-    summary: Summary,
-}
-
-impl Answer for Dry {
-    fn table(&self) -> String {
-        format!("{}: {}\nnothing was changed: say --yes and --why to correct it", self.plan, came_to(&self.summary))
-    }
-}
-
 impl Args {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { posts, file, all, counter, force, read_units_per_second, writing, of } = self;
         let scope = scope(posts, file.as_deref(), all, counter)?;
         let desk = Desk::open(of).await?;
@@ -72,8 +58,10 @@ impl Args {
         let recount = |dry_run| (&scope, Rules { dry_run, ..rules });
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
-            print(&Dry { dry_run: true, plan, summary }, form)?;
-            return Ok(exit.code());
+            let end = "nothing was changed: say --yes and --why to correct it";
+            let text = format!("{plan}: {}\n{end}", came_to(&summary));
+            let json = json!({"dry_run": true, "plan": plan, "summary": summary});
+            return Ok(Answer::new(json, text).exiting_with(exit.code()));
         }
         let mut exit = Exit::CLEAN;
         let changed = writing.carry_out(&desk, "recount", vec![plan], async || {
@@ -81,8 +69,8 @@ impl Args {
             exit = ended;
             Ok(came_to(&summary))
         });
-        print(&changed.await?, form)?;
-        Ok(exit.code())
+        let changed = changed.await?;
+        Ok(Answer::from(changed).exiting_with(exit.code()))
     }
 }
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Subcommand;
 use serde::Serialize;
+use serde_json::json;
 use tally_adapters::dynamodb::regions::Regions;
 use tally_core::ids::Region;
 use tally_core::time::UnixMillis;
 
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, ago, print, ranges};
+use crate::said::{Answer, Table, ago, ranges};
 
 /// A Region is silent if its entries are complete up to an earlier time than this long ago.
 const SILENT: Duration = Duration::from_secs(60);
@@ -97,43 +98,31 @@ pub(crate) async fn look(desk: &Desk) -> anyhow::Result<Vec<Remote>> {
     Ok(named.remotes.iter().map(remote).collect())
 }
 
-#[derive(Debug, Serialize)]
-struct Listed {
-    /// This Region's name. Absent before it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    own: Option<String>,
-    remotes: Vec<Remote>,
-}
-
-impl Answer for Listed {
-    fn table(&self) -> String {
-        let Some(own) = &self.own else {
-            return "this Region has no name: --region-name of tally-change-streamer gives it one".to_owned();
-        };
-        let mut table = Table::headed(["region", "includes all before", "partitions known", ""]);
-        table.row([own, &"-", &"-", &"this one"]);
-        for remote in &self.remotes {
-            let Remote { region, age, partitions, unknown, .. } = remote;
-            let age = age.map_or("not known".to_owned(), |age| format!("{} ago", ago(age)));
-            let known = format!("{} of {partitions}", *partitions as usize - unknown.len());
-            table.row([region, &age, &known, &if remote.is_silent() { "silent" } else { "" }]);
-        }
-        table.to_string()
+/// Lists this Region, if it has a name, and the others.
+fn listed(own: Option<&Region>, remotes: &[Remote]) -> Answer {
+    let is_silent = remotes.iter().any(Remote::is_silent);
+    let Some(own) = own else {
+        let text = "this Region has no name: --region-name of tally-change-streamer gives it one";
+        return Answer::new(json!({"remotes": remotes}), text).wrong_if(is_silent);
+    };
+    let mut table = Table::headed(["region", "includes all before", "partitions known", ""]);
+    table.row([own, &"-", &"-", &"this one"]);
+    for remote in remotes {
+        let Remote { region, age, partitions, unknown, .. } = remote;
+        let age = age.map_or("not known".to_owned(), |age| format!("{} ago", ago(age)));
+        let known = format!("{} of {partitions}", *partitions as usize - unknown.len());
+        table.row([region, &age, &known, &if remote.is_silent() { "silent" } else { "" }]);
     }
-
-    fn found(&self) -> bool {
-        self.remotes.iter().any(Remote::is_silent)
-    }
+    Answer::new(json!({"own": own.to_string(), "remotes": remotes}), table).wrong_if(is_silent)
 }
 
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
             Self::List { of } => {
                 let desk = Desk::open(of).await?;
                 let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
-                let own = named.own.map(|own| own.to_string());
-                print(&Listed { own, remotes: look(&desk).await? }, form)
+                Ok(listed(named.own.as_ref(), &look(&desk).await?))
             }
             Self::Forget { name, writing, of } => {
                 let desk = Desk::open(of).await?;
@@ -146,7 +135,7 @@ impl Verb {
                     forgotten.context("cannot store the Regions")?;
                     Ok(format!("{name} is forgotten: answers follow within 3 s"))
                 });
-                print(&changed.await?, form)
+                Ok(changed.await?.into())
             }
         }
     }

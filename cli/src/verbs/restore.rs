@@ -6,7 +6,7 @@ mod plan;
 
 use clap::Subcommand;
 
-use crate::said::{Form, print};
+use crate::said::Answer;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -17,10 +17,10 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::Plan(args) => print(&args.run().await?, form),
-            Self::Check(args) => print(&args.run().await?, form),
+            Self::Plan(args) => args.run().await,
+            Self::Check(args) => args.run().await,
         }
     }
 }

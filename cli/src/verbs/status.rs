@@ -9,8 +9,7 @@ mod rows;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tally_core::format::Format;
 use tally_core::time::UnixMillis;
 use tally_service::{Secret, parse_duration};
@@ -42,57 +41,16 @@ pub(crate) struct Args {
     service: Vec<Target>,
 }
 
-/// Something that is wrong.
-#[derive(Debug, Serialize)]
-pub(super) struct Finding {
-    /// The name of the fault, in a few words.
-    what: &'static str,
-    detail: String,
-    /// The runbook that explains it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    see: Option<&'static str>,
-}
-
-/// Something that was looked at.
-#[derive(Debug)]
-struct Figure {
-    name: &'static str,
-    /// What was found, as text.
-    text: String,
-    /// What was found, as JSON.
-    fields: Value,
-}
-
-fn by_name<S: Serializer>(figures: &[Figure], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(figures.iter().map(|figure| (figure.name.replace([' ', '-'], "_"), &figure.fields)))
-}
-
-/// Something that was not looked at.
-#[derive(Debug, Serialize)]
-struct Unseen {
-    what: &'static str,
-    /// Why it was not looked at, or which flag has it looked at.
-    why: String,
-}
-
-/// A member of a Kafka group.
-#[derive(Debug, Serialize)]
-pub(super) struct Process {
-    group: String,
-    client: String,
-    host: String,
-    partitions: Vec<u32>,
-}
-
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Status {
-    /// What was looked at, and what was found. In JSON an object with a field for each.
-    #[serde(serialize_with = "by_name")]
-    figures: Vec<Figure>,
-    not_looked_at: Vec<Unseen>,
-    wrong: Vec<Finding>,
+    /// What was looked at: its name, and what was found, as text and as JSON.
+    figures: Vec<(&'static str, String, Value)>,
+    /// What was not looked at, and why, or which flag has it looked at.
+    not_looked_at: Vec<(&'static str, String)>,
+    /// What is wrong: the name of the fault in a few words, what it is, and the runbook that explains it.
+    wrong: Vec<(&'static str, String, Option<&'static str>)>,
     /// Members of the groups that read Kafka.
-    processes: Vec<Process>,
+    processes: Vec<Value>,
     /// How many records of the topic are no rows yet, and how many messages of the log of changes are not counted yet.
     lag: Option<u64>,
     changes_lag: Option<u64>,
@@ -108,15 +66,15 @@ pub(crate) struct Status {
 
 impl Status {
     fn figure(&mut self, name: &'static str, text: impl Into<String>, fields: Value) {
-        self.figures.push(Figure { name, text: text.into(), fields });
+        self.figures.push((name, text.into(), fields));
     }
 
     fn wrong(&mut self, what: &'static str, detail: impl Into<String>, see: Option<&'static str>) {
-        self.wrong.push(Finding { what, detail: detail.into(), see });
+        self.wrong.push((what, detail.into(), see));
     }
 
     fn unseen(&mut self, what: &'static str, why: impl Into<String>) {
-        self.not_looked_at.push(Unseen { what, why: why.into() });
+        self.not_looked_at.push((what, why.into()));
     }
 
     /// Runs one part. If it fails, that is something wrong, and the other parts still run.
@@ -142,37 +100,41 @@ impl Status {
     }
 }
 
-impl Answer for Status {
-    fn table(&self) -> String {
-        let mut figures = Table::headed(["looked at", "found"]);
-        for Figure { name, text, .. } in &self.figures {
-            figures.row([name, text]);
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        let Status { figures, not_looked_at, wrong, processes, lag, changes_lag, misrouted, paused, .. } = &status;
+        let (mut looked, mut by_name) = (Table::headed(["looked at", "found"]), Map::new());
+        for (name, text, fields) in figures {
+            looked.row([name, text]);
+            by_name.insert(name.replace([' ', '-'], "_"), fields.clone());
         }
-        let mut text = figures.to_string();
-        if !self.not_looked_at.is_empty() {
-            let mut unseen = Table::headed(["not looked at", "why"]);
-            for Unseen { what, why } in &self.not_looked_at {
-                unseen.row([what, why]);
-            }
-            text.push_str(&format!("\n{unseen}"));
-        }
-        if self.wrong.is_empty() {
-            return format!("{text}\nnothing wrong was found in what was looked at");
-        }
-        let mut wrong = Table::headed(["wrong", "", ""]);
-        for Finding { what, detail, see } in &self.wrong {
-            wrong.row([what, detail, &see.unwrap_or_default()]);
-        }
-        format!("{text}\n{wrong}")
-    }
-
-    fn found(&self) -> bool {
-        !self.wrong.is_empty()
+        let mut unseen = Table::headed(["not looked at", "why"]);
+        not_looked_at.iter().for_each(|(what, why)| unseen.row([what, why]));
+        let mut faults = Table::headed(["wrong", "", ""]);
+        wrong.iter().for_each(|(what, detail, see)| faults.row([what, detail, &see.unwrap_or_default()]));
+        let unseen = if not_looked_at.is_empty() { String::new() } else { format!("\n{unseen}") };
+        let end = match wrong[..] {
+            [] => "nothing wrong was found in what was looked at".to_owned(),
+            _ => faults.to_string(),
+        };
+        let wrong_of = |(what, detail, see): &(&str, String, Option<&str>)| match see {
+            Some(see) => json!({"what": what, "detail": detail, "see": see}),
+            None => json!({"what": what, "detail": detail}),
+        };
+        let unseen_of = |(what, why): &(&str, String)| json!({"what": what, "why": why});
+        let json = json!({
+            "figures": by_name,
+            "not_looked_at": not_looked_at.iter().map(unseen_of).collect::<Vec<_>>(),
+            "wrong": wrong.iter().map(wrong_of).collect::<Vec<_>>(),
+            "processes": processes, "lag": lag, "changes_lag": changes_lag, "misrouted": misrouted, "paused": paused,
+            "rows_as_of": status.rows_as_of, "counts_as_of": status.counts_as_of, "fresh": status.fresh,
+        });
+        Self::new(json, format!("{looked}{unseen}\n{end}")).wrong_if(!wrong.is_empty())
     }
 }
 
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Status> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { of, late, redis, redis_cluster, service } = self;
         let desk = Desk::open(of).await?;
         let mut status = Status::default();
@@ -198,6 +160,6 @@ impl Args {
         status.look("cache", async |status| looks::cache(&desk, redis, redis_cluster, late, status).await).await;
         processes::members(&desk, &mut status).await;
         processes::services(&desk, &service, &mut status);
-        Ok(status)
+        Ok(status.into())
     }
 }

@@ -3,15 +3,15 @@
 
 use anyhow::Context;
 use clap::Subcommand;
-use serde::Serialize;
-use tally_adapters::dynamodb::changes::StoredShard;
+use serde_json::json;
+use tally_adapters::dynamodb::changes::{Loss, StoredShard};
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard};
 use tally_core::ports::ChangeStream;
 use tally_core::time::UnixMillis;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, ago, or_dash, print};
+use crate::said::{Answer, Table, or_dash, past};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -37,126 +37,14 @@ pub(crate) enum Verb {
     },
 }
 
-/// A shard of the stream.
-#[derive(Debug, Serialize)]
-struct Shard {
-    id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<String>,
-    /// All changes up to this sequence number are in the log of changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sequence: Option<String>,
-    /// All changes before this time are in the log of changes.
-    at: u64,
-    closed: bool,
-    /// Whether the store still lists the shard.
-    listed: bool,
-    #[serde(skip)]
-    age: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Shards {
-    stream: String,
-    shards: Vec<Shard>,
-    /// Shards that no change-streamer has begun with.
-    unread: Vec<String>,
-}
-
-impl Answer for Shards {
-    fn table(&self) -> String {
-        let mut table = Table::headed(["shard", "continues", "in the log up to", "state"]);
-        for Shard { id, parent, age, closed, listed, .. } in &self.shards {
-            let state = match (closed, listed) {
-                (true, _) => "closed",
-                (false, true) => "open",
-                (false, false) => "open, and gone from the listing",
-            };
-            table.row([id, &or_dash(parent.as_ref()), &format!("{age} ago"), &state]);
-        }
-        for id in &self.unread {
-            table.row([id, &"-", &"-", &"not read yet"]);
-        }
-        format!("stream {}\n{table}", self.stream)
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Lease {
-    shard: String,
-    worker: Option<String>,
-    beat: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-struct Leases(Vec<Lease>);
-
-impl Answer for Leases {
-    fn table(&self) -> String {
-        let mut table = Table::headed(["shard", "worker", "beat"]);
-        for Lease { shard, worker, beat } in &self.0 {
-            table.row([shard, &worker.as_deref().unwrap_or("no worker"), &or_dash(*beat)]);
-        }
-        table.to_string()
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct OpenLoss {
-    /// The loss's number, which is at least the time at which it was found.
-    id: u64,
-    kind: String,
-    detail: String,
-    #[serde(skip)]
-    age: String,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-struct OpenLosses(Vec<OpenLoss>);
-
-impl Answer for OpenLosses {
-    fn table(&self) -> String {
-        if self.0.is_empty() {
-            return "no loss is open".to_owned();
-        }
-        let mut table = Table::headed(["loss", "found", "kind", "what"]);
-        for OpenLoss { id, kind, detail, age } in &self.0 {
-            table.row([id, &format!("{age} ago"), kind, detail]);
-        }
-        format!("{table}\nan audit closes them: tally audit start")
-    }
-
-    fn found(&self) -> bool {
-        !self.0.is_empty()
-    }
-}
-
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::Shards { closed, of } => print(&shards(&Desk::open(of).await?, closed).await?, form),
-            Self::Leases { of } => {
-                let (_, known) = known(&Desk::open(of).await?).await?;
-                let open = known.into_iter().filter(|stored| stored.closed.is_none());
-                print(&Leases(open.map(lease).collect()), form)
-            }
-            Self::Losses { of } => print(&losses(&Desk::open(of).await?).await?, form),
+            Self::Shards { closed, of } => shards(&Desk::open(of).await?, closed).await,
+            Self::Leases { of } => leases(&Desk::open(of).await?).await,
+            Self::Losses { of } => losses(&Desk::open(of).await?).await,
         }
     }
-}
-
-async fn losses(desk: &Desk) -> anyhow::Result<OpenLosses> {
-    let losses = desk.changes.losses().await.context("cannot read the losses")?;
-    let now = desk.clock.now();
-    let open = losses.open().map(|(number, loss)| OpenLoss {
-        id: number.0,
-        kind: loss.kind.clone(),
-        detail: loss.what.clone(),
-        age: ago(now.since(UnixMillis(number.0))),
-    });
-    Ok(OpenLosses(open.collect()))
 }
 
 async fn known(desk: &Desk) -> anyhow::Result<(StreamLabel, Vec<StoredShard>)> {
@@ -165,30 +53,57 @@ async fn known(desk: &Desk) -> anyhow::Result<(StreamLabel, Vec<StoredShard>)> {
     Ok((info.label, known))
 }
 
-fn lease(stored: StoredShard) -> Lease {
-    Lease {
-        shard: stored.shard.to_string(),
-        beat: stored.lease.as_ref().map(|lease| lease.beat),
-        worker: stored.lease.map(|lease| lease.holder.0),
-    }
-}
-
-async fn shards(desk: &Desk, closed: bool) -> anyhow::Result<Shards> {
+async fn shards(desk: &Desk, closed: bool) -> anyhow::Result<Answer> {
     let (label, known) = known(desk).await?;
     let listed = desk.stream.shards(&label).await.map_err(Fault::from).context("cannot list the stream's shards")?;
     let listed: Vec<_> = listed.iter().map(|listed| StreamShard::new(&label, &listed.id)).collect();
-    let now = desk.clock.now();
+    let (mut table, mut shards) = (Table::headed(["shard", "continues", "in the log up to", "state"]), Vec::new());
+    for StoredShard { shard, parent, fed, closed, .. } in known.iter().filter(|one| closed || one.closed.is_none()) {
+        let (is_closed, is_listed) = (closed.is_some(), listed.contains(shard));
+        let state = match (is_closed, is_listed) {
+            (true, _) => "closed",
+            (false, true) => "open",
+            (false, false) => "open, and gone from the listing",
+        };
+        table.row([shard, &or_dash(parent.as_ref()), &past(desk.clock.now(), Some(fed.at)), &state]);
+        // All changes up to this sequence number, and all before this time, are in the log of changes.
+        let mut json = json!({"id": shard.to_string(), "at": fed.at.0, "closed": is_closed, "listed": is_listed});
+        if let Some(parent) = parent {
+            json["parent"] = json!(parent.to_string());
+        }
+        if let Some(sequence) = &fed.to {
+            json["sequence"] = json!(sequence.as_str());
+        }
+        shards.push(json);
+    }
+    // Shards that no change-streamer has begun with.
     let unread = listed.iter().filter(|listed| known.iter().all(|stored| stored.shard != **listed));
-    let unread = unread.map(ToString::to_string).collect();
-    let shown = known.iter().filter(|stored| closed || stored.closed.is_none());
-    let shards = shown.map(|stored| Shard {
-        id: stored.shard.to_string(),
-        parent: stored.parent.as_ref().map(ToString::to_string),
-        sequence: stored.fed.to.map(|sequence| sequence.as_str().to_owned()),
-        at: stored.fed.at.0,
-        closed: stored.closed.is_some(),
-        listed: listed.contains(&stored.shard),
-        age: ago(now.since(stored.fed.at)),
-    });
-    Ok(Shards { stream: label.to_string(), shards: shards.collect(), unread })
+    let unread: Vec<String> = unread.map(ToString::to_string).collect();
+    unread.iter().for_each(|id| table.row([id, &"-", &"-", &"not read yet"]));
+    let json = json!({"stream": label.to_string(), "shards": shards, "unread": unread});
+    Ok(Answer::new(json, format!("stream {label}\n{table}")))
+}
+
+async fn leases(desk: &Desk) -> anyhow::Result<Answer> {
+    let (mut table, mut leases) = (Table::headed(["shard", "worker", "beat"]), Vec::new());
+    for StoredShard { shard, lease, .. } in known(desk).await?.1.iter().filter(|stored| stored.closed.is_none()) {
+        let (worker, beat) = lease.as_ref().map(|lease| (&*lease.holder.0, lease.beat)).unzip();
+        table.row([shard, &worker.unwrap_or("no worker"), &or_dash(beat)]);
+        leases.push(json!({"shard": shard.to_string(), "worker": worker, "beat": beat}));
+    }
+    Ok(Answer::new(leases, table))
+}
+
+async fn losses(desk: &Desk) -> anyhow::Result<Answer> {
+    let losses = desk.changes.losses().await.context("cannot read the losses")?;
+    let (mut table, mut open) = (Table::headed(["loss", "found", "kind", "what"]), Vec::new());
+    for (number, Loss { kind, what, .. }) in losses.open() {
+        // A loss's number is at least the time at which it was found.
+        table.row([&number.0, &past(desk.clock.now(), Some(UnixMillis(number.0))), kind, what]);
+        open.push(json!({"id": number.0, "kind": kind, "detail": what}));
+    }
+    if open.is_empty() {
+        return Ok(Answer::new(open, "no loss is open"));
+    }
+    Ok(Answer::new(open, format!("{table}\nan audit closes them: tally audit start")).wrong_if(true))
 }

@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 pub(crate) use self::adopt::{Adoption, Sums};
 pub(crate) use self::seen::{Part, Seen};
-use crate::said::{Form, print};
+use crate::said::Answer;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -32,11 +32,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::Show(args) => print(&args.run().await?, form),
-            Self::Adopt(args) => print(&args.run().await?, form),
-            Self::Skip(args) => print(&args.run().await?, form),
+            Self::Show(args) => args.run().await,
+            Self::Adopt(args) => args.run().await,
+            Self::Skip(args) => args.run().await,
         }
     }
 }

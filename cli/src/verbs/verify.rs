@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
+use serde_json::json;
 use tally_adapters::dynamodb::{Consistency, Cursor};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, RowKey};
@@ -21,7 +22,7 @@ use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Form, Table, print};
+use crate::said::{Answer, Table, sum};
 use crate::verbs::pause::is_paused;
 use crate::verbs::post::seen::{Sources, counter};
 use crate::verbs::weighed::{self, Weighed};
@@ -55,22 +56,8 @@ pub(crate) struct Args {
     of: Where,
 }
 
-/// A count that is not the sum of its rows.
-#[derive(Debug, Serialize)]
-struct Difference {
-    post: String,
-    counter: String,
-    /// Absent where the counter's total is not the sum over its shards.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shard: Option<u16>,
-    /// The sum of the rows, or of the counter's shards. Absent where a row cannot be read.
-    rows: Option<i128>,
-    /// The count. Absent where it cannot be read.
-    count: Option<i64>,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Verified {
+#[derive(Debug, Default)]
+struct Verified {
     rows: u64,
     row_keys: u64,
     counters: u64,
@@ -78,15 +65,10 @@ pub(crate) struct Verified {
     moving: u64,
     wrong: u64,
     /// The first of the wrong counts.
-    differences: Vec<Difference>,
+    differences: Vec<(What, Numbers)>,
     /// How many losses are open: counts may be wrong, and an audit is due.
-    #[serde(skip_serializing_if = "is_none")]
     losses: usize,
     claim: Claim,
-}
-
-fn is_none(number: &usize) -> bool {
-    *number == 0
 }
 
 /// How certain the answer is.
@@ -117,31 +99,44 @@ impl Claim {
     }
 }
 
-impl Answer for Verified {
-    fn table(&self) -> String {
-        let Self { rows, row_keys, counters, moving, wrong, differences, losses, claim } = self;
+impl From<Verified> for Answer {
+    fn from(verified: Verified) -> Self {
+        let Verified { rows, row_keys, counters, moving, wrong, differences, losses, claim } = verified;
         let mut text = format!("{counters} counters, {rows} rows of {row_keys} row keys: {wrong} differences\n");
-        if *moving > 0 {
+        if moving > 0 {
             let _ = writeln!(text, "{moving} more differ and never stood still: nothing is said of them");
         }
-        if *losses > 0 {
+        if losses > 0 {
             let _ = writeln!(text, "{losses} losses are open, which an audit closes: tally audit start");
         }
         let _ = writeln!(text, "{}", claim.said());
-        if differences.is_empty() {
-            return text;
+        let (mut table, mut all) = (Table::headed(["post", "counter", "shard", "rows", "count"]), Vec::new());
+        for (what, Numbers { rows, count }) in differences {
+            let (id, shard) = match &what {
+                What::Key(key) => (&key.counter, Some(key.shard.index())),
+                What::Total(id) => (id, None),
+            };
+            let of = shard.map_or("total".to_owned(), |shard| shard.to_string());
+            let number = |number: Option<i128>| number.map_or("cannot be read".to_owned(), |number| number.to_string());
+            table.row([&id.post, &id.name, &of, &number(rows), &number(count.map(i128::from))]);
+            let (post, counter) = (id.post.to_string(), id.name.to_string());
+            let mut json = json!({"post": post, "counter": counter, "rows": rows.map(sum), "count": count});
+            if let Some(shard) = shard {
+                json["shard"] = json!(shard);
+            }
+            all.push(json);
         }
-        let mut table = Table::headed(["post", "counter", "shard", "rows", "count"]);
-        let said = |number: Option<i128>| number.map_or("cannot be read".to_owned(), |number| number.to_string());
-        for Difference { post, counter, shard, rows, count } in differences {
-            let shard = shard.map_or("total".to_owned(), |shard| shard.to_string());
-            table.row([post, counter, &shard, &said(*rows), &said(count.map(i128::from))]);
+        if !all.is_empty() {
+            text.push_str(&table.to_string());
         }
-        text + &table.to_string()
-    }
-
-    fn found(&self) -> bool {
-        self.wrong > 0
+        let mut json = json!({
+            "rows": rows, "row_keys": row_keys, "counters": counters, "moving": moving, "wrong": wrong,
+            "differences": all, "claim": claim,
+        });
+        if losses > 0 {
+            json["losses"] = json!(losses);
+        }
+        Self::new(json, text).wrong_if(wrong > 0)
     }
 }
 
@@ -185,11 +180,11 @@ impl Doubted {
 }
 
 impl Args {
-    pub(crate) async fn run(self, form: Form) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { looks, pause, erased, of } = self;
         match erased {
-            Some(file) => print(&erased::look(&file, of).await?, form),
-            None => print(&verify(&Desk::open(of).await?, (looks, pause)).await?, form),
+            Some(file) => erased::look(&file, of).await,
+            None => Ok(verify(&Desk::open(of).await?, (looks, pause)).await?.into()),
         }
     }
 }
@@ -216,7 +211,12 @@ async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<
             match now {
                 now if now.are_right() => {}
                 now if !last => _ = found.insert(what, Some(now)),
-                now if before == Some(now) => verified.is_wrong(&what, now),
+                now if before == Some(now) => {
+                    verified.wrong += 1;
+                    if verified.differences.len() < LISTED {
+                        verified.differences.push((what, now));
+                    }
+                }
                 _ => verified.moving += 1,
             }
         }
@@ -224,26 +224,6 @@ async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<
     verified.losses = desk.changes.losses().await.context("cannot read the losses")?.open().count();
     verified.claim = claim(desk, were_paused, began).await?;
     Ok(verified)
-}
-
-impl Verified {
-    fn is_wrong(&mut self, what: &What, Numbers { rows, count }: Numbers) {
-        self.wrong += 1;
-        if self.differences.len() == LISTED {
-            return;
-        }
-        let (id, shard) = match what {
-            What::Key(key) => (&key.counter, Some(key.shard.index())),
-            What::Total(id) => (id, None),
-        };
-        self.differences.push(Difference {
-            post: id.post.to_string(),
-            counter: id.name.to_string(),
-            shard,
-            rows,
-            count,
-        });
-    }
 }
 
 /// Reads all rows, compares the sum of each row key with its count, and adds those that differ to `doubted`.

@@ -40,7 +40,7 @@ pub(super) enum Detail {
 }
 
 /// What one counter comes to and, where `detail=shards` was asked for, its shards; where `detail=regions` was, its Regions.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub(super) struct CounterDetail {
     #[serde(flatten)]
     value: CounterValue,
@@ -135,12 +135,13 @@ impl CounterDetail {
             as_of: served.as_of.0,
             fresh,
         };
-        Self { regions: regions.into_iter().map(value_of).collect(), ..Self::new(value) }
+        Self { value, regions: regions.into_iter().map(value_of).collect(), ..Self::default() }
     }
 
     fn by_shard(value: CounterValue, kind: CounterKind, counter: Option<&Counter>, shards: ShardCount) -> Self {
         let is_set = kind == CounterKind::Set;
         Self {
+            value,
             decided_by: is_set.then_some(DEPLOYMENT),
             policy: (!is_set).then_some("writer"),
             corrections: Some(counter.map_or(0, |counter| counter.corrections)),
@@ -148,21 +149,7 @@ impl CounterDetail {
             doubt: counter.into_iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
             updated_at: counter.map(|counter| counter.updated_at.0),
             shards: values(counter, shards.all()),
-            ..Self::new(value)
-        }
-    }
-
-    fn new(value: CounterValue) -> Self {
-        Self {
-            value,
-            decided_by: None,
-            policy: None,
-            corrections: None,
-            gap: None,
-            doubt: Vec::new(),
-            updated_at: None,
-            shards: Vec::new(),
-            regions: Vec::new(),
+            ..Self::default()
         }
     }
 }

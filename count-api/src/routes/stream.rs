@@ -279,20 +279,3 @@ pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbe
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
     (unbuffered, events).into_response()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_query_names_posts_and_nothing_else_each_once() {
-        let asked = |pairs: &[(&str, &str)]| {
-            let pairs: Vec<_> = pairs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect();
-            posts_of(&pairs).map(|posts| posts.len()).map_err(|problem| problem.name())
-        };
-        assert_eq!(asked(&[("post_id", "a"), ("post_id", "b"), ("post_id", "a")]), Ok(2));
-        assert_eq!(asked(&[]), Err("bad-query"));
-        assert_eq!(asked(&[("post_id", "a"), ("x", "b")]), Err("bad-query"));
-        assert_eq!(asked(&[("post_id", "")]), Err("bad-id"));
-    }
-}

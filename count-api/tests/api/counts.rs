@@ -3,7 +3,6 @@
 
 mod absent;
 mod cache;
-mod corrections;
 mod freshness;
 mod history;
 mod losses;

@@ -117,18 +117,6 @@ async fn listeners_past_the_limit_are_told_to_come_back() {
     .await;
 }
 
-#[tokio::test]
-async fn open_streams_do_not_hold_up_the_end() {
-    let api = Api::start(quick(), With::default()).await;
-    let mut listening = Listening::to(api.address, "p", None).await;
-    listening.event().await;
-    let began = tokio::time::Instant::now();
-    assert!(api.running.stop(Duration::from_secs(20)).await.exit().is_clean());
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let mut rest = String::new();
-    listening.stream.read_to_string(&mut rest).await.unwrap();
-}
-
 /// Returns the posts, counters and values of the next `events`.
 async fn values(listening: &mut Listening, events: usize) -> BTreeMap<(String, String), i64> {
     let mut values = BTreeMap::new();

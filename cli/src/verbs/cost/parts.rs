@@ -108,10 +108,6 @@ impl Part {
     fn new(what: &'static str, dollars: f64, how: impl Into<String>) -> Self {
         Self { what, least: dollars, most: dollars, how: how.into() }
     }
-
-    pub(super) fn dollars(&self) -> String {
-        dollars(self.least, self.most)
-    }
 }
 
 /// Formats a sum, or the two ends of a range, without cents.
@@ -312,6 +308,11 @@ mod tests {
         all.into_iter().find(|part| part.what == what).unwrap()
     }
 
+    fn said(load: &Load, what: &str) -> String {
+        let part = part(load, what);
+        dollars(part.least, part.most)
+    }
+
     fn is_within(load: &Load, what: &str, known: f64) -> bool {
         let part = part(load, what);
         part.least >= known * 0.85 && part.most <= known * 1.15
@@ -332,7 +333,7 @@ mod tests {
             ("rows, reserved", 17_900.0),
             ("a full audit", 8_600.0),
         ] {
-            assert!(is_within(&load, what, known), "{what}: {} and not {known}", part(&load, what).dollars());
+            assert!(is_within(&load, what, known), "{what}: {} and not {known}", said(&load, what));
         }
         let counts = part(&load, "counts");
         assert_eq!((counts.least.round(), counts.most.round()), (23_750.0, 190_000.0));
@@ -346,7 +347,7 @@ mod tests {
         let trial = load(&["--likes-per-day", "1e5"]);
         assert_eq!((Derived::from(&trial).changes_per_update, Derived::from(&trial).gathered), (1.0, 1.0));
         let processes = part(&trial, "processes");
-        assert_eq!((processes.dollars().as_str(), processes.how.as_str()), ("50", "1.75 vCPU of Fargate, arm64"));
+        assert_eq!((said(&trial, "processes").as_str(), processes.how.as_str()), ("50", "1.75 vCPU of Fargate, arm64"));
         assert!(part(&trial, "counts").most < 5.0 && part(&trial, "rows").most < 10.0);
         let assumed = assumed(&trial).join("; ");
         assert!(assumed.contains("1.16 likes/s on average, and 12 reads/s"), "{assumed}");
@@ -362,8 +363,8 @@ mod tests {
         let with = load(&["--likes-per-day", "5e9", "--months", "12"]);
         let without = load(&["--likes-per-day", "5e9", "--months", "12", "--row-bytes", "43"]);
         for (what, known) in [("storage", 65_000.0), ("recovery to a moment", 52_000.0)] {
-            assert!(is_within(&without, what, known), "{what}: {}", part(&without, what).dollars());
-            assert!(is_within(&with, what, known * 253.0 / 143.0), "{what}: {}", part(&with, what).dollars());
+            assert!(is_within(&without, what, known), "{what}: {}", said(&without, what));
+            assert!(is_within(&with, what, known * 253.0 / 143.0), "{what}: {}", said(&with, what));
         }
     }
 

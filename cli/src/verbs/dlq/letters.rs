@@ -83,8 +83,14 @@ pub(super) struct Letters {
     pub(super) foreign: BTreeMap<String, u64>,
 }
 
-impl Answer for Letters {
-    fn table(&self) -> String {
+impl From<Letters> for Answer {
+    fn from(found: Letters) -> Self {
+        Self::new(&found, found.text()).wrong_if(found.total > 0)
+    }
+}
+
+impl Letters {
+    fn text(&self) -> String {
         if self.letters.iter().any(|letter| letter.record.is_some()) {
             return self.letters.iter().map(shown).collect::<Vec<_>>().join("\n");
         }
@@ -104,10 +110,6 @@ impl Answer for Letters {
             0 => format!("no letters{put_back}{foreign}"),
             total => format!("{letters}\n{reasons}\n{total} in all{put_back}{foreign}"),
         }
-    }
-
-    fn found(&self) -> bool {
-        self.total > 0
     }
 }
 

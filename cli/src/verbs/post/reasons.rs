@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::stream::TryStreamExt as _;
-use serde::Serialize;
+use serde_json::{Value, json};
 use tally_adapters::dynamodb::LedgerEntry;
 use tally_core::audit::RunRecord;
 use tally_core::changes::LossNumber;
@@ -21,7 +21,7 @@ use tally_core::time::UnixMillis;
 
 use super::seen::{Found, Sources, Stands};
 use crate::desk::Desk;
-use crate::said::ago;
+use crate::said::{self, ago};
 
 /// How many runs are searched for withheld corrections, and how many lines of the ledger for corrections that were
 /// made.
@@ -30,86 +30,29 @@ const LINES: u32 = 1_000;
 /// The most rows of a shard that are named.
 const NAMED: usize = 5;
 
-/// A reason, by its kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
-pub(super) enum Reason {
-    /// A loss is open: no count is exact until an audit has ended.
-    Loss { loss: u64, kind: String, detail: String },
-    /// The counter has changes behind the announcement of a loss that the standing has not reached yet.
-    Behind { gap: u64, known: Option<u64> },
-    /// It is not known up to when the rows are complete, or up to when their changes are counted.
-    Unknown { detail: String },
-    /// The standing is older than a fresh number may be.
-    Late { partition: u32 },
-    /// The rows are complete up to a time that is too long ago for a fresh number.
-    Rows { complete: u64, detail: String },
-    /// The counter is absent, and the table is not the one that counters were written to.
-    Lost { detail: String },
-    /// The shard is in doubt, and no row was found whose weight cannot be read.
-    Doubt { key: String },
-    /// The weights of these rows cannot be read.
-    Quarantine { key: String, rows: Vec<String>, more: bool },
-    /// The total of a set is negative.
-    Negative { value: i64, shards: Vec<(String, i64)> },
-    /// The total is not the sum over its shards.
-    Total { value: i64, sum: i128 },
-    /// A recount found another number, and only a person may make so large a correction.
-    Withheld { key: String, counted: i64, rows: i64, run: String },
-    /// The counter's item cannot be read.
-    Damaged { detail: String },
+/// A reason, for people and for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reason {
+    pub(super) text: String,
+    /// An object that has the kind of the reason in `reason`.
+    pub(super) json: Value,
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Loss { loss, kind, detail } => write!(
-                f,
-                "loss: {kind}: {detail} ({loss}); no count is exact until an audit has gone through: tally audit start"
-            ),
-            Self::Behind { gap, known } => {
-                let known = known.map_or("none".to_owned(), |known| known.to_string());
-                write!(
-                    f,
-                    "behind: the counter has changes behind the loss announced at {gap}, and its standing knows {known}: it \
-                     follows within seconds"
-                )
-            }
-            Self::Unknown { detail } => write!(f, "unknown: {detail}: tally status"),
-            Self::Late { partition } => write!(
-                f,
-                "late: partition {partition} of the log of changes is not counted up to now, so newer changes may be missing: \
-                 tally status"
-            ),
-            Self::Rows { detail, .. } => write!(f, "rows: {detail}: tally topic show"),
-            Self::Lost { detail } => write!(f, "lost: {detail}: tally adopt tables, then tally audit start"),
-            Self::Doubt { key } => {
-                write!(
-                    f,
-                    "doubt: a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it stays: tally post recount"
-                )
-            }
-            Self::Quarantine { key, rows, more } => {
-                let (rows, more) = (rows.join(", "), if *more { " and more" } else { "" });
-                write!(
-                    f,
-                    "quarantine: in {key} the weight of {rows}{more} cannot be read: mend or delete the row, then tally post recount"
-                )
-            }
-            Self::Negative { value, shards } => {
-                let shards: Vec<String> = shards.iter().map(|(key, rows)| format!("{key} = {rows}")).collect();
-                write!(f, "negative: the total is {value} ({}): tally post recount", shards.join(", "))
-            }
-            Self::Total { value, sum } => {
-                write!(f, "total: it is {value}, and its shards sum up to {sum}: tally post recount")
-            }
-            Self::Withheld { key, counted, rows, run } => write!(
-                f,
-                "withheld: run {run} counted {rows} in {key}, where the counter has {counted}, and made no correction so large: \
-                 tally recount with the post's id, --force and --yes"
-            ),
-            Self::Damaged { detail } => write!(f, "damaged: {detail}"),
-        }
+impl Reason {
+    /// Creates a reason of a `kind`. The text for people begins with the kind, too.
+    fn new(kind: &str, text: impl fmt::Display, mut json: Value) -> Self {
+        json["reason"] = json!(kind);
+        Self { text: format!("{kind}: {text}"), json }
+    }
+
+    /// Creates a reason that is told by a `detail` alone. The text for people ends with `advice`.
+    fn told(kind: &str, detail: &str, advice: &str) -> Self {
+        Self::new(kind, format!("{detail}{advice}"), json!({"detail": detail}))
+    }
+
+    /// It is not known up to when the rows are complete, or up to when their changes are counted.
+    fn unknown(detail: &str) -> Self {
+        Self::told("unknown", detail, ": tally status")
     }
 }
 
@@ -183,10 +126,11 @@ fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec
     let mut reasons = of_partition(stands, age);
     reasons.extend(of_rows(sources, age));
     match counter {
-        Err(fault) => reasons.push(Reason::Damaged { detail: fault.to_string() }),
+        // The counter's item cannot be read.
+        Err(fault) => reasons.push(Reason::told("damaged", &fault.to_string(), "")),
         Ok(None) if !reserved => {
-            let detail = "the table like_counts is not the one that counters were written to".to_owned();
-            reasons.push(Reason::Lost { detail });
+            let detail = "the table like_counts is not the one that counters were written to";
+            reasons.push(Reason::told("lost", detail, ": tally adopt tables, then tally audit start"));
         }
         Ok(None) => {}
         Ok(Some(counter)) => {
@@ -202,22 +146,28 @@ fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec
 /// Returns the reasons that hold for every counter of the partition.
 fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
     let Some((partition, standing)) = &stands.stored else {
-        return vec![Reason::Unknown {
-            detail: "no change-streamer has counted anything of this partition".to_owned(),
-        }];
+        return vec![Reason::unknown("no change-streamer has counted anything of this partition")];
     };
     let loss = |number: &LossNumber| {
         let known = stands.losses.0.get(number);
         let (kind, detail) = known.map_or(("loss", "it is not stored any more"), |loss| (&loss.kind, &loss.what));
-        Reason::Loss { loss: number.0, kind: kind.to_owned(), detail: detail.to_owned() }
+        let advice = "no count is exact until an audit has gone through: tally audit start";
+        let json = json!({"loss": number.0, "kind": kind, "detail": detail});
+        Reason::new("loss", format!("{kind}: {detail} ({}); {advice}", number.0), json)
     };
     let mut reasons: Vec<Reason> = standing.open.iter().map(loss).collect();
     match standing.as_of {
         None => {
             let detail = format!("not all stream shards are announced in partition {partition}");
-            reasons.push(Reason::Unknown { detail });
+            reasons.push(Reason::unknown(&detail));
         }
-        Some(as_of) if !age.is_fresh(as_of) => reasons.push(Reason::Late { partition: *partition }),
+        Some(as_of) if !age.is_fresh(as_of) => {
+            let text = format!(
+                "partition {partition} of the log of changes is not counted up to now, so newer changes may be missing: \
+                 tally status"
+            );
+            reasons.push(Reason::new("late", text, json!({"partition": partition})));
+        }
         Some(_) => {}
     }
     reasons
@@ -226,13 +176,11 @@ fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
 /// Returns a reason if the counter's rows are not complete up to now.
 fn of_rows(sources: &Sources, age: Age) -> Option<Reason> {
     match sources.complete() {
-        None => {
-            let detail = "no consumer has said up to when the rows of the post are complete".to_owned();
-            Some(Reason::Unknown { detail })
-        }
+        None => Some(Reason::unknown("no consumer has said up to when the rows of the post are complete")),
         Some(at) if !age.is_fresh(at) => {
             let detail = format!("they are complete up to {} ago", ago(age.now.since(at)));
-            Some(Reason::Rows { complete: at.0, detail })
+            let json = json!({"complete": at.0, "detail": detail});
+            Some(Reason::new("rows", format!("{detail}: tally topic show"), json))
         }
         Some(_) => None,
     }
@@ -241,8 +189,13 @@ fn of_rows(sources: &Sources, age: Age) -> Option<Reason> {
 /// Returns a reason if the counter knows of a later loss than the standing does.
 fn behind(counter: &Counter, stands: &Stands) -> Option<Reason> {
     let known = stands.stored.as_ref().and_then(|(_, standing)| standing.loss);
-    let gap = counter.gap.filter(|gap| Some(*gap) > known)?;
-    Some(Reason::Behind { gap: gap.stored(), known: known.map(|known| known.stored()) })
+    let gap = counter.gap.filter(|gap| Some(*gap) > known)?.stored();
+    let known = known.map(|known| known.stored());
+    let text = format!(
+        "the counter has changes behind the loss announced at {gap}, and its standing knows {}: it follows within seconds",
+        known.map_or("none".to_owned(), |known| known.to_string())
+    );
+    Some(Reason::new("behind", text, json!({"gap": gap, "known": known})))
 }
 
 /// Returns a reason for each shard in doubt.
@@ -250,8 +203,20 @@ fn doubts(id: &CounterId, counter: &Counter, evidence: &Evidence) -> Vec<Reason>
     let reason = counter.doubt.iter().map(|shard| {
         let key = RowKey { counter: id.clone(), shard: *shard }.to_string();
         match evidence.unreadable.get(shard) {
-            Some((rows, more)) if !rows.is_empty() => Reason::Quarantine { key, rows: rows.clone(), more: *more },
-            _ => Reason::Doubt { key },
+            Some((rows, more)) if !rows.is_empty() => {
+                let (named, and_more) = (rows.join(", "), if *more { " and more" } else { "" });
+                let text = format!(
+                    "in {key} the weight of {named}{and_more} cannot be read: mend or delete the row, then tally post recount"
+                );
+                Reason::new("quarantine", text, json!({"key": key, "rows": rows, "more": more}))
+            }
+            _ => {
+                let text = format!(
+                    "a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it \
+                     stays: tally post recount"
+                );
+                Reason::new("doubt", text, json!({"key": key}))
+            }
         }
     });
     reason.collect()
@@ -264,10 +229,15 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
     if value < 0 && id.name.kind() == CounterKind::Set {
         let below = counter.parts.iter().filter(|(_, part)| **part < 0);
         let key = |shard: Shard| RowKey { counter: id.clone(), shard }.to_string();
-        reasons.push(Reason::Negative { value, shards: below.map(|(shard, part)| (key(*shard), *part)).collect() });
+        let shards: Vec<(String, i64)> = below.map(|(shard, part)| (key(*shard), *part)).collect();
+        let named: Vec<String> = shards.iter().map(|(key, rows)| format!("{key} = {rows}")).collect();
+        let text = format!("the total is {value} ({}): tally post recount", named.join(", "));
+        reasons.push(Reason::new("negative", text, json!({"value": value, "shards": shards})));
     }
     if !counter.adds_up() {
-        reasons.push(Reason::Total { value, sum: counter.parts.values().map(|part| i128::from(*part)).sum() });
+        let sum: i128 = counter.parts.values().map(|part| i128::from(*part)).sum();
+        let text = format!("it is {value}, and its shards sum up to {sum}: tally post recount");
+        reasons.push(Reason::new("total", text, json!({"value": value, "sum": said::sum(sum)})));
     }
     reasons
 }
@@ -284,9 +254,14 @@ fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
             if key.counter != *id || !is_withheld || is_corrected(&evidence.ledger, key.shard, *began) {
                 continue;
             }
-            let (counted, rows) = (drift.before, drift.after);
-            let reason = Reason::Withheld { key: drift.key.clone(), counted, rows, run: run.to_string() };
-            met.entry(key.shard).or_insert(reason);
+            let (key, counted, rows, run) = (key.shard, drift.before, drift.after, run.to_string());
+            let text = format!(
+                "run {run} counted {rows} in {}, where the counter has {counted}, and made no correction so large: tally \
+                 recount with the post's id, --force and --yes",
+                drift.key
+            );
+            let json = json!({"key": drift.key, "counted": counted, "rows": rows, "run": run});
+            met.entry(key).or_insert_with(|| Reason::new("withheld", text, json));
         }
     }
     met.into_values().collect()
@@ -338,7 +313,7 @@ mod tests {
 
     fn kinds(found: &Found, stands: &Stands, evidence: &Evidence) -> Vec<String> {
         let said = reasons(found, stands, AGE, evidence);
-        said.iter().map(|reason| reason.to_string().split(':').next().unwrap_or_default().to_owned()).collect()
+        said.iter().map(|reason| reason.json["reason"].as_str().unwrap().to_owned()).collect()
     }
 
     fn run(withheld: u64, drift: Drift) -> RunRecord {
@@ -390,13 +365,13 @@ mod tests {
         let loss = Loss { kind: "trimmed".into(), what: "shardId-7".into(), closed: None };
         stands.losses = Losses([(LossNumber(9), loss)].into());
         let said: Vec<String> =
-            of_partition(&stands, Age { now: UnixMillis(7), ..AGE }).iter().map(ToString::to_string).collect();
+            of_partition(&stands, Age { now: UnixMillis(7), ..AGE }).into_iter().map(|reason| reason.text).collect();
         assert!(said[0].starts_with("loss: trimmed: shardId-7 (9); "), "{said:?}");
         assert!(said[1].starts_with("late: partition 3 "), "{said:?}");
         let unannounced = Standing { as_of: None, loss: None, open: BTreeSet::new() };
         for stored in [None, Some((3, unannounced))] {
             let said = of_partition(&Stands { stored, ..Stands::default() }, AGE);
-            assert!(matches!(said[..], [Reason::Unknown { .. }]), "{said:?}");
+            assert!(said.len() == 1 && said[0].json["reason"] == "unknown", "{said:?}");
         }
     }
 

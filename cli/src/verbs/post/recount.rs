@@ -5,8 +5,9 @@ use tally_core::audit::QueueReason;
 use tally_core::ids::{PostId, RowKey};
 
 use super::seen;
-use crate::change::{Changed, Writing};
+use crate::change::Writing;
 use crate::desk::{Desk, Where};
+use crate::said::Answer;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Recount {
@@ -26,7 +27,7 @@ pub(crate) struct Recount {
 }
 
 impl Recount {
-    pub(super) async fn run(self) -> anyhow::Result<Changed> {
+    pub(super) async fn run(self) -> anyhow::Result<Answer> {
         let Self { id, counter, writing, of } = self;
         let desk = Desk::open(of).await?;
         let (mut keys, mut plan) = (Vec::new(), Vec::new());
@@ -43,6 +44,6 @@ impl Recount {
             }
             Ok(format!("{} row keys queued: the recount that watches takes them up", keys.len()))
         });
-        changed.await
+        Ok(changed.await?.into())
     }
 }

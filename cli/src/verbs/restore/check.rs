@@ -9,6 +9,7 @@ use tally_core::topic::Offset;
 
 use super::plan::{BEFORE, set_back};
 use crate::desk::{Desk, Where};
+use crate::said::Answer;
 use crate::verbs::doctor::{Points, Verdict, kept, log};
 use crate::verbs::topic::{Part, Seen};
 
@@ -26,7 +27,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Points> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let desk = Desk::open(self.of).await?;
         let mut points = Points::default();
         points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
@@ -52,7 +53,7 @@ impl Args {
         } else {
             points.add("exactness", Verdict::Good, "counts are inexact until an audit has gone through");
         }
-        Ok(points)
+        Ok(points.into())
     }
 }
 

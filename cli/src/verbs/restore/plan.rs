@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Serialize;
+use serde_json::json;
 use tally_consumer::group_of;
 use tally_core::ports::TopicReader;
 use tally_core::time::UnixMillis;
@@ -33,26 +33,8 @@ pub(crate) struct Args {
     of: Where,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Plan {
-    points: Points,
-    /// What to do, one after the other.
-    steps: Vec<String>,
-}
-
-impl Answer for Plan {
-    fn table(&self) -> String {
-        let steps: Vec<String> = (1..).zip(&self.steps).map(|(nth, step)| format!("{nth:2}. {step}")).collect();
-        format!("{}\n{}", self.points.table(), steps.join("\n"))
-    }
-
-    fn found(&self) -> bool {
-        self.points.found()
-    }
-}
-
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Plan> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { to_time, to_prefix, of } = self;
         let desk = Desk::open(of).await?;
         let mut points = Points::default();
@@ -63,7 +45,10 @@ impl Args {
             points.asked(what, &table.recovery, "can be restored to a moment", "point-in-time recovery is off");
         }
         log(&desk, to, &mut points).await?;
-        Ok(Plan { points, steps: steps(&desk, to, &to_prefix) })
+        let steps = steps(&desk, to, &to_prefix);
+        let lines: Vec<String> = (1..).zip(&steps).map(|(nth, step)| format!("{nth:2}. {step}")).collect();
+        let text = format!("{}\n{}", points.table(), lines.join("\n"));
+        Ok(Answer::new(json!({"points": points, "steps": steps}), text).wrong_if(points.is_bad()))
     }
 }
 

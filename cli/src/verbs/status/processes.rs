@@ -9,7 +9,7 @@ use tally_adapters::kafka::Member;
 use tally_core::ports::TopicReader as _;
 use tally_service::Host;
 
-use super::{Process, Status};
+use super::Status;
 use crate::desk::Desk;
 use crate::ended;
 use crate::probe::{Found, Target};
@@ -52,12 +52,8 @@ fn seen(what: &'static str, group: &str, topic: &str, members: Vec<Member>, part
         let detail = format!("{topic}/{}: no member of {group} reads it", ranges(missing));
         status.wrong("process missing", detail, RUNBOOK);
     }
-    status.processes.extend(members.into_iter().map(|Member { client, host, partitions }| Process {
-        group: group.to_owned(),
-        client,
-        host,
-        partitions,
-    }));
+    let process = |Member { client, host, partitions }: Member| json!({"group": group, "client": client, "host": host, "partitions": partitions});
+    status.processes.extend(members.into_iter().map(process));
 }
 
 /// Asks the services whether they are ready, and compares their clocks and this machine's with the store's.
@@ -95,17 +91,15 @@ pub(super) fn services(desk: &Desk, urls: &[Target], status: &mut Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::said::Answer as _;
 
     #[test]
     fn a_partition_that_no_member_reads_is_a_missing_process_and_members_are_named() {
         let mut status = Status::default();
         let member = Member { client: "c-1".into(), host: "10.0.0.7".into(), partitions: vec![0, 1, 2] };
         seen("consumers", "tally-consumer", "likes", vec![member], 6, &mut status);
-        let text = status.table();
-        assert!(text.contains("tally-consumer: c-1 at 10.0.0.7: 0-2"), "{text}");
-        assert!(text.contains("process missing  likes/3-5: no member of tally-consumer reads it"), "{text}");
-        assert!(status.found());
+        assert_eq!(status.figures[0].1, "tally-consumer: c-1 at 10.0.0.7: 0-2");
+        let (what, detail, _) = &status.wrong[0];
+        assert_eq!((*what, detail.as_str()), ("process missing", "likes/3-5: no member of tally-consumer reads it"));
     }
 
     #[test]

@@ -13,9 +13,10 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
 use super::seen::{Part, Seen, commit};
-use crate::change::{Changed, Writing};
+use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
+use crate::said::Answer;
 use crate::verbs::pause::{ADOPT, Settle, replace, while_paused};
 
 /// The kind of the loss that an adoption opens.
@@ -65,7 +66,7 @@ pub(crate) struct Adoption {
 }
 
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Changed> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { sums, settle, writing, of } = self;
         let desk = Desk::open(of).await?;
         let seen = Seen::look(&desk, &desk.topic).await?;
@@ -75,8 +76,10 @@ impl Args {
             let adoption = adoption.context("there is nothing to adopt")?;
             adoption.carry_out(&desk, &seen, settle).await
         });
+        let changed = changed.await?;
         // A topic that waits to be adopted is a fault.
-        changed.await.map(Changed::wrong_unless_done)
+        let is_left = changed.is_left();
+        Ok(Answer::from(changed).wrong_if(is_left))
     }
 }
 

@@ -9,9 +9,10 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
 use super::seen::{Part, Seen, commit};
-use crate::change::{Changed, Writing};
+use crate::change::Writing;
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
+use crate::said::Answer;
 use crate::verbs::pause::{SKIP, Settle, replace, while_paused};
 
 /// The kind of the loss that a skip opens.
@@ -48,7 +49,7 @@ struct Skip<'a> {
 }
 
 impl Args {
-    pub(crate) async fn run(self) -> anyhow::Result<Changed> {
+    pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { partition, to, settle, writing, of } = self;
         let desk = Desk::open(of).await?;
         let seen = Seen::look(&desk, &desk.topic).await?;
@@ -65,7 +66,7 @@ impl Args {
             }
             Ok(format!("{} goes on at {to}; no count is exact until an audit has passed", skip.part.partition))
         });
-        changed.await
+        Ok(changed.await?.into())
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::stream::TryStreamExt as _;
-use serde::Serialize;
-use tally_core::ids::{PostId, RowKey, UserId};
+use serde_json::json;
+use tally_core::ids::{CounterId, PostId, RowKey, UserId};
 
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
@@ -23,55 +24,6 @@ struct Ids {
     users: BTreeSet<UserId>,
     /// Users that were erased from the sets of one post.
     members: BTreeSet<(PostId, UserId)>,
-}
-
-/// A row of an id that was erased.
-#[derive(Debug, Serialize)]
-struct Again {
-    post: String,
-    counter: String,
-    user: String,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Erased {
-    ids: usize,
-    /// How many rows have one of the ids.
-    again: u64,
-    /// The first of those rows.
-    rows: Vec<Again>,
-    /// How many tombstones have one of the ids. They keep it until the store deletes them.
-    tombstones: u64,
-    /// When the last of those tombstones may be deleted, in seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<u64>,
-    #[serde(skip)]
-    left: String,
-}
-
-impl Answer for Erased {
-    fn table(&self) -> String {
-        let Self { ids, again, rows, tombstones, left, .. } = self;
-        let mut text = match again {
-            0 => format!("none of {ids} ids is in a row\n"),
-            again => format!("{again} rows of ids that were erased: take them out by tally user erase\n"),
-        };
-        if *tombstones > 0 {
-            text.push_str(&format!("{tombstones} tombstones keep an id, the last for {left} more\n"));
-        }
-        if rows.is_empty() {
-            return text;
-        }
-        let mut table = Table::headed(["post", "counter", "user"]);
-        for Again { post, counter, user } in rows {
-            table.row([post, counter, user]);
-        }
-        text + &table.to_string()
-    }
-
-    fn found(&self) -> bool {
-        self.again > 0
-    }
 }
 
 impl Ids {
@@ -99,38 +51,45 @@ impl Ids {
     }
 }
 
-/// Reads every row, and returns those that have one of the ids in `file`.
-pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Erased> {
+/// Reads every row, and lists those that have one of the ids in `file`.
+pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Answer> {
     let (ids, desk) = (Ids::of(&text_of(file)?)?, Desk::open(of).await?);
-    let mut found = Erased { ids: ids.users.len() + ids.members.len(), ..Erased::default() };
-    let mut pages = desk.every_row();
+    let (mut table, mut listed) = (Table::headed(["post", "counter", "user"]), Vec::new());
+    let (mut again, mut tombstones, mut until, mut pages) = (0_u64, 0_u64, None, desk.every_row());
     while let Some(rows) = pages.try_next().await? {
         for row in rows {
             let (Ok(key), Ok(user)) = (row.pk.parse::<RowKey>(), UserId::new(&row.sort)) else { continue };
-            if ids.has(&key.counter.post, &user) {
-                found.take(&key, &user, row.gone);
+            let CounterId { post, name } = &key.counter;
+            if !ids.has(post, &user) {
+                continue;
+            }
+            if row.gone.is_some() {
+                tombstones += 1;
+                until = until.max(row.gone);
+                continue;
+            }
+            again += 1;
+            if listed.len() < LISTED {
+                table.row([post, name, &user]);
+                listed.push(json!({"post": post.to_string(), "counter": name.to_string(), "user": user.to_string()}));
             }
         }
     }
-    let seconds = desk.clock.now().0 / 1_000;
-    found.left = match found.until {
-        Some(u64::MAX) => "ever".to_owned(),
-        until => ago(std::time::Duration::from_secs(until.unwrap_or(0).saturating_sub(seconds))),
+    let ids = ids.users.len() + ids.members.len();
+    let mut text = match again {
+        0 => format!("none of {ids} ids is in a row\n"),
+        again => format!("{again} rows of ids that were erased: take them out by tally user erase\n"),
     };
-    Ok(found)
-}
-
-impl Erased {
-    fn take(&mut self, key: &RowKey, user: &UserId, gone: Option<u64>) {
-        if gone.is_some() {
-            self.tombstones += 1;
-            self.until = self.until.max(gone);
-            return;
-        }
-        self.again += 1;
-        if self.rows.len() < LISTED {
-            let (post, counter) = (key.counter.post.to_string(), key.counter.name.to_string());
-            self.rows.push(Again { post, counter, user: user.to_string() });
-        }
+    let mut json = json!({"ids": ids, "again": again, "rows": listed, "tombstones": tombstones});
+    // Tombstones keep an id until the store deletes them.
+    if let Some(until) = until {
+        let left = Duration::from_secs(until.saturating_sub(desk.clock.now().0 / 1_000));
+        let left = if until == u64::MAX { "ever".to_owned() } else { ago(left) };
+        text.push_str(&format!("{tombstones} tombstones keep an id, the last for {left} more\n"));
+        json["until"] = json!(until);
     }
+    if again > 0 {
+        text.push_str(&table.to_string());
+    }
+    Ok(Answer::new(json, text).wrong_if(again > 0))
 }

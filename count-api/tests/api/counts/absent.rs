@@ -8,7 +8,7 @@ use tally_core::changes::partition_of;
 use tally_core::ids::{CounterId, CounterKind, CounterName, ShardCount};
 use tally_core::topic::TopicId;
 use tally_count_api::definitions::FollowDefinitions;
-use tally_count_api::read::{NoAnswer, ReadPath};
+use tally_count_api::read::ReadPath;
 use tally_count_api::{Config, Ports};
 use tally_service::{Clock, Host};
 use tally_testkit::{BEGAN, Store};
@@ -122,18 +122,6 @@ async fn a_partition_whose_log_lost_its_end_is_exact_in_the_generation_in_which_
     sleep(10 * SECOND).await;
     let answer = world.count(&p).await.served;
     assert_eq!((answer.exact, answer.as_of), (true, after(9 * SECOND)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_counter_that_cannot_be_read_fails_alone() {
-    let (world, p, damaged) = (World::start().await, likes("p"), likes("damaged"));
-    world.write(&p, counter(3, 5)).await;
-    world.write(&damaged, counter(3, 5)).await;
-    world.damage(&damaged).await;
-    let (read, _) = world.reader.counts(&[damaged, p]).await;
-    let likes: Vec<_> = read.iter().map(|answer| answer.as_ref().map(|answer| answer.served.likes).ok()).collect();
-    assert_eq!(likes, [None, Some(3)]);
-    assert!(matches!(read[0], Err(NoAnswer::Refused(_))), "{read:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,22 +9,6 @@ use tokio::time::{Instant, sleep};
 use super::world::{Beginning, SECOND, World, after, counter, likes, standing};
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_fold_shows_as_not_fresh() {
-    let (world, p) = (World::start().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
-    let answer = world.count(&p).await;
-    assert_eq!((answer.served.exact, answer.served.as_of, answer.fresh), (true, after(SECOND), true));
-    sleep(11 * SECOND - world.now().since(after(Duration::ZERO))).await;
-    assert!(world.count(&p).await.fresh, "ten seconds");
-    sleep(Duration::from_millis(1)).await;
-    let answer = world.count(&p).await;
-    assert_eq!((answer.served.exact, answer.served.as_of, answer.fresh), (true, after(SECOND), false));
-    world.stood(&p, &standing(7, 12 * SECOND)).await;
-    assert!(world.count(&p).await.fresh);
-}
-
-#[tokio::test(start_paused = true)]
 async fn as_of_is_never_later_than_the_apis_own_time() {
     let slow = after(Duration::ZERO).minus(60 * SECOND);
     let world = World::with(Beginning { clock: slow, ..Beginning::default() }).await;

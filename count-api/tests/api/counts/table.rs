@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tally_core::ids::CounterId;
 use tally_count_api::Config;
-use tally_count_api::read::{Bounds, NoAnswer};
+use tally_count_api::read::Bounds;
 use tally_emulator::{Fault, Rule};
 use tally_service::Condition;
 use tokio::time::sleep;
@@ -86,16 +86,4 @@ async fn standings_that_cannot_be_read_make_the_process_not_ready_and_answers_go
     world.store.faults([]);
     sleep(2 * SECOND).await;
     assert_eq!(is_ready(&world, "table"), Some(true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_table_that_is_gone_gives_no_answers_and_one_that_comes_back_empty_none_that_are_exact() {
-    let (world, p) = (World::start().await, likes("p"));
-    world.stood(&p, &standing(6, SECOND)).await;
-    world.store.call("DeleteTable", serde_json::json!({"TableName": "like_counts"})).await;
-    for _ in 0..5 {
-        assert!(matches!(world.reader.count(&p).await, Err(NoAnswer::Away(_))));
-    }
-    tally_adapters::dynamodb::ensure_tables(&world.store.connection).await.unwrap();
-    assert!(!world.count(&p).await.served.exact, "it is a new table, without the reserved row");
 }

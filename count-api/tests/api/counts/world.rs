@@ -162,12 +162,6 @@ impl World {
         self.store.call("DeleteItem", delete).await;
     }
 
-    /// A counter becomes one that cannot be read.
-    pub(crate) async fn damage(&self, id: &CounterId) {
-        let key = json!({"post_id": {"S": id.stored()}});
-        self.store.edit("like_counts", key, "likes", json!({"S": "canary"})).await;
-    }
-
     /// What is queued for a recount.
     pub(crate) async fn queued(&self) -> Vec<RowKey> {
         let queued = Recounts::new(&self.store.connection).queued(None).await.unwrap();

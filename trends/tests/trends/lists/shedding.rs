@@ -1,19 +1,13 @@
 //! Keys forgotten to limit memory: lists are compared with all changes. `TALLY_TEST_SCHEDULES` sets the number of
 //! random schedules.
 
-use std::collections::BTreeMap;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tally_core::changes::{Entry, Side};
-use tally_core::ids::{CounterName, Region};
-use tally_trends::{BoardRules, Fold, Place, Window};
+use tally_core::ids::Region;
+use tally_trends::Fold;
 
-use super::world::{entry, sides};
-
-const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: 3, min_count: 1 };
-
-const BEGAN: u64 = 100_000;
+use super::world::{BEGAN, RULES, entry, likes, sums, windows};
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
@@ -41,14 +35,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     vec(operation, 1..300)
 }
 
-fn place(region: Option<u8>) -> Place {
-    let region = region.map(|region| Region::new(&format!("r{region}")).unwrap());
-    Place { counter: CounterName::LIKES, region }
-}
-
 struct World {
     fold: Fold,
-    windows: Vec<Window>,
     changes: Vec<Entry>,
     /// The numbers of lists that were exact, and of those with a bound.
     exact: usize,
@@ -57,37 +45,26 @@ struct World {
 
 impl World {
     fn new(most: usize) -> Self {
-        let windows = ["1m", "10m"].map(|window| window.parse().unwrap()).to_vec();
-        let fold = Fold::new(&windows, RULES, BEGAN).with_keys(most);
-        Self { fold, windows, changes: Vec::new(), exact: 0, bounded: 0 }
+        let fold = Fold::new(&windows(), RULES, BEGAN).with_keys(most);
+        Self { fold, changes: Vec::new(), exact: 0, bounded: 0 }
     }
 
     fn gain(&mut self, subject: u8, region: Option<u8>, gained: i64) {
-        let side = |weight| Side { region: place(region).region, weight, v: None };
+        let region = region.map(|region| Region::new(&format!("r{region}")).unwrap());
+        let side = |weight| Side { region: region.clone(), weight, v: None };
         let change = entry(self.changes.len() as u64 + 1, subject, [side(0), side(gained)], self.fold.moment() + 1);
         self.fold.take(&change);
         self.changes.push(change);
     }
 
-    fn sums(&self, place: &Place, from: u64) -> BTreeMap<&str, i64> {
-        let mut sums = BTreeMap::new();
-        for change in self.changes.iter().filter(|change| change.second > from && change.second <= self.fold.moment()) {
-            let (_, after) = sides(change);
-            if place.region.is_none() || after.region == place.region {
-                *sums.entry(change.key.counter.post.as_str()).or_default() += after.weight;
-            }
-        }
-        sums
-    }
-
     /// No listed count is off by more than the bound, and no unlisted subject beats the last one by more.
     fn right(&mut self) -> Result<(), TestCaseError> {
-        for place in [place(None), place(Some(1)), place(Some(2))] {
-            for index in 0..self.windows.len() {
+        for place in [None, Some("r1"), Some("r2")].map(likes) {
+            for index in 0..windows().len() {
                 let (list, bound) = (self.fold.list(&place, index), self.fold.bound(index));
-                let mut sums = self.sums(&place, list.from);
+                let mut sums = sums(&self.changes, &place, list.from, self.fold.moment());
                 for item in &list.items {
-                    let sum = sums.remove(item.subject.as_str()).unwrap_or_default();
+                    let sum = sums.remove(&item.subject).unwrap_or_default();
                     prop_assert!(sum.abs_diff(item.count()) <= bound, "{item:?} is {sum}, bound {bound}");
                 }
                 let full = list.items.len() >= RULES.list;

@@ -20,7 +20,8 @@ pub(crate) const PARTITIONS: usize = 2;
 pub(crate) const BEGAN: u64 = 100_000;
 pub(crate) const LISTED: usize = 3;
 
-const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: LISTED, min_count: 1 };
+/// The boards are so small that they are cut and refilled all the time.
+pub(crate) const RULES: BoardRules = BoardRules { most: 7, keep: 4, least: 3, list: LISTED, min_count: 1 };
 
 pub(crate) fn window(text: &str) -> Window {
     text.parse().unwrap()
@@ -56,7 +57,7 @@ pub(crate) fn side(region: Option<u8>) -> Side {
     Side { weight: i64::from(region.is_some()), region: named, v: None }
 }
 
-pub(crate) fn sides(entry: &Entry) -> (&Side, &Side) {
+fn sides(entry: &Entry) -> (&Side, &Side) {
     let Change::Weighed { before, after, .. } = &entry.effect else { panic!("{entry:?} has none") };
     (before, after)
 }
@@ -391,7 +392,7 @@ impl World {
             for window in self.windows.clone() {
                 let Some(top) = shelf.top(&place, window, LISTED) else { continue };
                 if top.claim == Claim::Exact {
-                    let expected = gained(&self.changes, &place, top.list.from, top.list.moment);
+                    let expected = gained(&self.changes, &place, top.list.from, top.list.moment, LISTED);
                     assert_eq!(top.list.items, expected, "{place:?} over {window} at {}", top.list.moment);
                     exact += 1;
                 }
@@ -432,17 +433,22 @@ fn give(shelf: &mut Shelf, key: &str, value: Option<&[u8]>) {
     }
 }
 
-/// The true list of the gains after `from`, up to `moment`.
-fn gained(changes: &[Entry], place: &Place, from: u64, moment: u64) -> Vec<Ranked> {
-    let mut sums: BTreeMap<&PostId, i64> = BTreeMap::new();
+/// What each subject has truly gained after `from`, up to `moment`.
+pub(crate) fn sums<'a>(changes: &'a [Entry], place: &Place, from: u64, moment: u64) -> BTreeMap<&'a PostId, i64> {
+    let mut sums = BTreeMap::new();
     for change in changes.iter().filter(|change| change.second > from && change.second <= moment) {
         let weight = |side: &Side| if place.region.is_none() || side.region == place.region { side.weight } else { 0 };
         let (before, after) = sides(change);
         *sums.entry(&change.key.counter.post).or_default() += weight(after) - weight(before);
     }
-    let worth = sums.into_iter().filter(|(_, sum)| *sum >= 1);
+    sums
+}
+
+/// The true list: the `most` subjects with the greatest gains after `from`, up to `moment`.
+pub(crate) fn gained(changes: &[Entry], place: &Place, from: u64, moment: u64, most: usize) -> Vec<Ranked> {
+    let worth = sums(changes, place, from, moment).into_iter().filter(|(_, sum)| *sum >= RULES.min_count);
     let mut ranked: Vec<Ranked> = worth.map(|(subject, sum)| Ranked::new(subject.clone(), sum)).collect();
     ranked.sort_unstable();
-    ranked.truncate(LISTED);
+    ranked.truncate(most);
     ranked
 }
