@@ -2,7 +2,7 @@
 //! writes times, ranges and counts with the functions at the end.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -51,14 +51,16 @@ impl Answer {
     /// Writes the answer to standard output. Returns the exit code of the command.
     ///
     /// # Errors
-    /// Standard output cannot be written: it is a closed pipe, for example.
+    /// Standard output cannot be written. It is no error if its reader has ended, such as `head`.
     pub(crate) fn print(&self, form: Form) -> anyhow::Result<u8> {
         let text = match form {
             Form::Table => self.text.clone(),
             Form::Json => format!("{:#}", self.json),
         };
-        writeln!(std::io::stdout().lock(), "{}", text.trim_end()).context("cannot write the answer")?;
-        Ok(self.code)
+        match writeln!(std::io::stdout().lock(), "{}", text.trim_end()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the answer"),
+            _ => Ok(self.code),
+        }
     }
 }
 

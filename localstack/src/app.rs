@@ -210,7 +210,9 @@ fn banner(local: &Local) -> String {
          Kafka      {kafka}   topic {TOPIC}, keyed by post id, murmur2{kept}\n  \
          DynamoDB   {dynamodb}\n  \
          counters   {counters}\n  \
-         load       {load}{chaos}{abroad}\n"
+         load       {load}{chaos}{abroad}\n  \
+         operate    export TALLY_BROKERS={kafka} AWS_ENDPOINT_URL={dynamodb} AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any \
+         AWS_SECRET_ACCESS_KEY=any; tally status\n"
     )
 }
 

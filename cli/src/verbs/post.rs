@@ -51,7 +51,7 @@ pub(crate) struct Show {
     #[arg(long, value_name = "NAME")]
     counter: Vec<String>,
 
-    /// Say why a number is not exact, or not fresh, and what other Regions add: reads losses, runs, the ledger, and rows of the shards that are in doubt
+    /// Say why a number is not exact, or not fresh, and what other Regions add: reads losses, runs, the ledger, and rows of the shards that are in doubt. It does not compare all rows: a number that was edited by hand may be shown as exact until tally verify or tally post recount
     #[arg(long)]
     explain: bool,
 
@@ -118,6 +118,9 @@ impl Shown {
             line(format!(" waits for a recount: {}", queued.join(", ")));
         }
         why.iter().flatten().for_each(|reason| line(format!(": {}", reason.text)));
+        if why.as_ref().is_some_and(Vec::is_empty) {
+            line(": nothing is known to be wrong; tally verify compares all counts with their rows".to_owned());
+        }
         if !exact && why.is_none() {
             line(" is not exact: --explain says why".to_owned());
         }
