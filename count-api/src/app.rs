@@ -27,7 +27,7 @@ use crate::auth::{FollowTokens, Guard};
 use crate::caching::Caching;
 use crate::definitions::FollowDefinitions;
 use crate::limits::{Forgetting, Gate, Rate};
-use crate::metrics::{METRICS, Requests};
+use crate::metrics::{CATALOGUE, Requests};
 use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
 use crate::read::ReadPath;
@@ -245,7 +245,7 @@ impl tally_service::App for App {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: &'static [Catalogue] = &[METRICS];
+    const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
