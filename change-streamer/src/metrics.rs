@@ -9,158 +9,66 @@ use tally_adapters::dynamodb::changes::StoredShard;
 use tally_core::fault::Fault;
 use tally_core::ids::StreamShard;
 use tally_core::tally::{Record, RecordKind};
-use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
-
-const fn metric(
-    name: &'static str,
-    kind: Kind,
-    unit: Unit,
-    labels: &'static [Label],
-    description: &'static str,
-) -> Metric {
-    Metric { name, kind, unit, labels, description }
-}
-
-const fn count(name: &'static str, labels: &'static [Label], description: &'static str) -> Metric {
-    metric(name, Kind::Counter, Unit::Count, labels, description)
-}
+use tally_service::catalogue;
+use tally_service::metrics::Label;
 
 const SLOT: Label = Label::learnt("slot");
-const CUT: &[Label] = &[Label::of("cut", &["size", "age", "stop"])];
-
-const STREAM_AGE: Metric = metric(
-    "tally_stream_age_seconds",
-    Kind::Gauge,
-    Unit::Seconds,
-    &[SLOT],
-    "How far behind a stream shard read here is; a slot is given to the next shard when one is done, 0 in between.",
-);
-const SHARDS: Metric = metric(
-    "tally_stream_shards",
-    Kind::Gauge,
-    Unit::Count,
-    &[Label::of("state", &["closed", "here", "elsewhere"])],
-    "Known stream shards by state.",
-);
-const FOLLOWED: Metric = metric(
-    "tally_stream_followed",
-    Kind::Gauge,
-    Unit::Count,
-    &[],
-    "1 while the table has a stream and each of its shards is read, otherwise 0.",
-);
-const RECORDS: Metric =
-    count("tally_stream_records_total", &[Label::of("kind", KINDS)], "Change records read, by kind.");
-const QUARANTINED: Metric = count(
-    "tally_stream_quarantined_total",
-    &[Label::of("reason", &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight"])],
-    "Change records that are none of our rows, and those whose weight cannot be read.",
-);
-pub(crate) const READS: Metric = count(
-    "tally_stream_reads_total",
-    &[Label::of(
-        "outcome",
-        &["records", "empty", "expired", "lost", "gone", "transient", "throttled", "poison", "fatal"],
-    )],
-    "Reads of the stream, by outcome.",
-);
-pub(crate) const GAPS: Metric = count(
-    "tally_stream_gaps_total",
-    &[Label::of(
-        "kind",
-        &["trimmed", "outage", "vanished", "unfollowed", "unreadable", "childless", "hole", "jump", "damaged"],
-    )],
-    "Losses of the stream, the log or a counter found, by kind.",
-);
-const FLUSH_POSTS: Metric =
-    metric("tally_flush_posts", Kind::Histogram, Unit::Count, CUT, "Posts written in one flush.");
-const FLUSH_RECORDS: Metric = metric(
-    "tally_flush_records",
-    Kind::Histogram,
-    Unit::Count,
-    CUT,
-    "Entries and corrections of the log covered by one flush.",
-);
-const FLUSH_SECONDS: Metric =
-    metric("tally_flush_duration_seconds", Kind::Histogram, Unit::Seconds, CUT, "Time one flush took.");
-pub(crate) const UPDATES: Metric = count("tally_updates_total", &[], "Counter updates the store has taken.");
-pub(crate) const REFUSED: Metric = count(
-    "tally_updates_refused_total",
-    &[Label::of("cause", &["changed", "overflow"])],
-    "Counter updates refused since another fold or a person changed the counter, and changes that would leave the range of 64 bits.",
-);
-pub(crate) const MILESTONES: Metric = count(
-    "tally_milestones_total",
-    &[Label::of("state", &["located", "in_log", "unwitnessed"])],
-    "Thresholds that counters have reached, by how far the winner is known.",
-);
-pub(crate) const FAULTS: Metric =
-    count("tally_faults_total", &[Label::of("class", Fault::CLASSES)], "Failed calls that were tried again.");
-pub(crate) const LEASES: Metric = count(
-    "tally_leases_total",
-    &[Label::of("change", &["renewed", "taken", "stolen", "lost"])],
-    "Leases renewed, taken, stolen and lost.",
-);
-pub(crate) const CACHE_UPDATES: Metric = count(
-    "tally_cache_updates_total",
-    &[Label::of("outcome", &["replaced", "absent_or_newer", "failed"])],
-    "Counts offered to the cache, by outcome.",
-);
-pub(crate) const CHANGES_MESSAGES: Metric = count(
-    "tally_changes_messages_total",
-    &[Label::of("outcome", &["sent", "failed"])],
-    "Messages written to the log of changes, by outcome; one that failed is sent again.",
-);
-const CHANGES_WAITING: Metric = metric(
-    "tally_changes_waiting_bytes",
-    Kind::Gauge,
-    Unit::Bytes,
-    &[],
-    "Changes that wait for Kafka; past 32 MiB the stream is read no further, and after 6 h they are read again.",
-);
-const CHANGES_AGE: Metric = metric(
-    "tally_changes_age_seconds",
-    Kind::Gauge,
-    Unit::Seconds,
-    &[SLOT],
-    "How far behind the log of changes is with a stream shard read here, by slot; 0 in between.",
+const CUT: Label = Label::of("cut", &["size", "age", "stop"]);
+/// Why a record is none that can be counted.
+const REASON: Label =
+    Label::of("reason", &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight"]);
+const READ: Label =
+    Label::of("outcome", &["records", "empty", "expired", "lost", "gone", "transient", "throttled", "poison", "fatal"]);
+/// What a loss is of.
+const LOSS: Label = Label::of(
+    "kind",
+    &["trimmed", "outage", "vanished", "unfollowed", "unreadable", "childless", "hole", "jump", "damaged"],
 );
 
-const REMOTE_ENTRIES: Metric = count(
-    "tally_remote_entries_total",
-    &[Label::of("outcome", &["written", "known"])],
-    "Entries of other Regions: written, or known here already in this or a later version.",
-);
-pub(crate) const PUBLISHED: Metric = count(
-    "tally_published_total",
-    &[Label::of("outcome", &["published", "failed"])],
-    "Transactions that publish counts for other Regions, by outcome; what failed is published again.",
-);
-
-/// Every metric of the streamer.
-pub const CATALOGUE: Catalogue = Catalogue(&[
-    STREAM_AGE,
-    SHARDS,
-    FOLLOWED,
-    RECORDS,
-    QUARANTINED,
-    READS,
-    GAPS,
-    FLUSH_POSTS,
-    FLUSH_RECORDS,
-    FLUSH_SECONDS,
-    UPDATES,
-    REFUSED,
-    MILESTONES,
-    FAULTS,
-    LEASES,
-    CACHE_UPDATES,
-    CHANGES_MESSAGES,
-    CHANGES_WAITING,
-    CHANGES_AGE,
-    REMOTE_ENTRIES,
-    PUBLISHED,
-]);
+catalogue! {
+    STREAM_AGE: Gauge Seconds "tally_stream_age_seconds" [SLOT],
+        "How far behind a stream shard read here is; a slot is given to the next shard when one is done, 0 in between.";
+    SHARDS: Gauge Count "tally_stream_shards" [Label::of("state", &["closed", "here", "elsewhere"])],
+        "Known stream shards by state.";
+    FOLLOWED: Gauge Count "tally_stream_followed" [],
+        "1 while the table has a stream and each of its shards is read, otherwise 0.";
+    RECORDS: Counter Count "tally_stream_records_total" [Label::of("kind", KINDS)],
+        "Change records read, by kind.";
+    QUARANTINED: Counter Count "tally_stream_quarantined_total" [REASON],
+        "Change records that are none of our rows, and those whose weight cannot be read.";
+    READS: Counter Count "tally_stream_reads_total" [READ],
+        "Reads of the stream, by outcome.";
+    GAPS: Counter Count "tally_stream_gaps_total" [LOSS],
+        "Losses of the stream, the log or a counter found, by kind.";
+    FLUSH_POSTS: Histogram Count "tally_flush_posts" [CUT],
+        "Posts written in one flush.";
+    FLUSH_RECORDS: Histogram Count "tally_flush_records" [CUT],
+        "Entries and corrections of the log covered by one flush.";
+    FLUSH_SECONDS: Histogram Seconds "tally_flush_duration_seconds" [CUT],
+        "Time one flush took.";
+    UPDATES: Counter Count "tally_updates_total" [],
+        "Counter updates the store has taken.";
+    REFUSED: Counter Count "tally_updates_refused_total" [Label::of("cause", &["changed", "overflow"])],
+        "Counter updates refused since another fold or a person changed the counter, and changes that would leave the range of 64 bits.";
+    MILESTONES: Counter Count "tally_milestones_total" [Label::of("state", &["located", "in_log", "unwitnessed"])],
+        "Thresholds that counters have reached, by how far the winner is known.";
+    FAULTS: Counter Count "tally_faults_total" [Label::of("class", Fault::CLASSES)],
+        "Failed calls that were tried again.";
+    LEASES: Counter Count "tally_leases_total" [Label::of("change", &["renewed", "taken", "stolen", "lost"])],
+        "Leases renewed, taken, stolen and lost.";
+    CACHE_UPDATES: Counter Count "tally_cache_updates_total" [Label::of("outcome", &["replaced", "absent_or_newer", "failed"])],
+        "Counts offered to the cache, by outcome.";
+    CHANGES_MESSAGES: Counter Count "tally_changes_messages_total" [Label::of("outcome", &["sent", "failed"])],
+        "Messages written to the log of changes, by outcome; one that failed is sent again.";
+    CHANGES_WAITING: Gauge Bytes "tally_changes_waiting_bytes" [],
+        "Changes that wait for Kafka; past 32 MiB the stream is read no further, and after 6 h they are read again.";
+    CHANGES_AGE: Gauge Seconds "tally_changes_age_seconds" [SLOT],
+        "How far behind the log of changes is with a stream shard read here, by slot; 0 in between.";
+    REMOTE_ENTRIES: Counter Count "tally_remote_entries_total" [Label::of("outcome", &["written", "known"])],
+        "Entries of other Regions: written, or known here already in this or a later version.";
+    PUBLISHED: Counter Count "tally_published_total" [Label::of("outcome", &["published", "failed"])],
+        "Transactions that publish counts for other Regions, by outcome; what failed is published again.";
+}
 
 /// The kinds of change records, as the metric names them.
 const KINDS: &[&str] = &["liked", "unliked", "unchanged", "marker", "reserved", "foreign", "unreadable"];

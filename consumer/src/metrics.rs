@@ -1,12 +1,12 @@
-//! The consumer's metrics: one table makes the catalogue and a constant for each metric; functions serve for what takes
-//! more than one call.
+//! The consumer's metrics, and functions for what takes more than one call.
 
 use std::time::Duration;
 
 use metrics::gauge;
 use tally_core::fault::Fault;
 use tally_core::ports::log::Rebalance;
-use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
+use tally_service::catalogue;
+use tally_service::metrics::{Label, OneMore};
 
 /// What made a batch due.
 const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
@@ -20,18 +20,7 @@ const REASON: Label = Label::of("reason", &tally_core::event::Rejection::REASONS
 /// Why a partition stands still.
 const ALARM: Label = Label::of("alarm", tally_core::register::Standstill::NAMES);
 
-/// Makes a constant of each line, for the calls, and the catalogue of all of them.
-macro_rules! table {
-    ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
-        $(pub(crate) const $metric: Metric =
-            Metric { name: $name, kind: Kind::$kind, unit: Unit::$unit, labels: &$labels, description: $description };)*
-
-        /// Every metric of this binary.
-        pub const CATALOGUE: Catalogue = Catalogue(&[$($metric),*]);
-    };
-}
-
-table! {
+catalogue! {
     RECORDS: Counter Count "tally_consumer_records_total" [Label::of("outcome", &["applied", "rejected", "stale"])],
         "Records taken: applied, rejected, or stale, which were read twice.";
     MISROUTED: Counter Count "tally_consumer_misrouted_records_total" [],
@@ -129,21 +118,9 @@ pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
 }
 
-/// Counts a partition in the state it is in, for as long as this lives.
-pub(crate) struct InState(&'static str);
-
-impl InState {
-    /// Counts a partition that is `reading`, or `halted`.
-    pub(crate) fn enter(state: &'static str) -> Self {
-        PARTITIONS.gauge(&[state]).increment(1.0);
-        Self(state)
-    }
-}
-
-impl Drop for InState {
-    fn drop(&mut self) {
-        PARTITIONS.gauge(&[self.0]).decrement(1.0);
-    }
+/// Counts a partition as `reading`, or as `halted`, until it is dropped.
+pub(crate) fn in_state(state: &'static str) -> OneMore {
+    PARTITIONS.one_more(&[state])
 }
 
 #[cfg(test)]

@@ -27,13 +27,13 @@ use crate::auth::{FollowTokens, Guard};
 use crate::caching::Caching;
 use crate::definitions::FollowDefinitions;
 use crate::limits::{Forgetting, Gate, Rate};
-use crate::metrics::{METRICS, Requests};
+use crate::metrics::{CATALOGUE, Requests};
 use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
 use crate::read::ReadPath;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
-use crate::tops::{FollowBlocks, FollowBoards, Tops};
+use crate::tops::Tops;
 use crate::watch::{Watcher, Watches};
 
 /// How long browsers may remember which origins are allowed.
@@ -245,7 +245,7 @@ impl tally_service::App for App {
 impl Program for App {
     type Args = Args;
     type Config = Config;
-    const METRICS: &'static [Catalogue] = &[METRICS];
+    const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Self::new(config).await
@@ -258,11 +258,14 @@ impl Program for App {
 
 /// Starts the tasks that read the topics of boards and of blocked ids, and returns the lists that they keep.
 fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReader>>, host: &Host) -> Tops {
-    let tops = Tops::default();
+    let (tops, clock) = (Tops::default(), host.clock());
     if let Some(blocks) = blocks {
-        host.spawn(Stage::Support, "blocks", FollowBlocks::new(blocks, tops.clone(), host.clock()));
+        tops.expect_blocks();
+        let tops = tops.clone();
+        host.spawn(Stage::Support, "blocks", move |stop| tops.follow_blocks(blocks, clock, stop));
     }
-    host.spawn(Stage::Support, "boards", FollowBoards::new(boards, tops.clone(), host.clock()));
+    let followed = tops.clone();
+    host.spawn(Stage::Support, "boards", move |stop| followed.follow_boards(boards, clock, stop));
     tops
 }
 

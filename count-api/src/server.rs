@@ -91,8 +91,9 @@ impl Server {
     /// Serves a connection until the client closes it, or until `ending` fires and the current answer is finished.
     fn serve(&self, stream: TcpStream, peer: SocketAddr, ending: Ending) -> impl Future<Output = ()> + Send + 'static {
         let (front, peer, limits) = (self.front.clone(), Peer::from(peer.ip()), self.limits);
-        HTTP_CONNECTIONS.gauge(&[]).increment(1);
+        let counted = HTTP_CONNECTIONS.one_more(&[]);
         async move {
+            let _counted = counted;
             let (reading, writing) = stream.into_split();
             match select(pin!(timeout(limits.head_time, begun(reading))), ending).await {
                 Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
@@ -103,7 +104,6 @@ impl Server {
                 Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
                 Either::Left((Err(_), _)) => slow(&peer),
             }
-            HTTP_CONNECTIONS.gauge(&[]).decrement(1);
         }
     }
 }

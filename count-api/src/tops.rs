@@ -14,7 +14,7 @@ use tally_core::ports::TopicReader;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::{Map, Set};
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Clock, Stop};
 use tally_trends::{BadPublished, Place, Published, Shelf, Top, Window};
 use tokio::sync::watch;
 use utoipa::ToSchema;
@@ -219,6 +219,40 @@ impl Tops {
         self.0.moved.subscribe()
     }
 
+    /// Serves no list from now on until the blocked ids are known.
+    pub(crate) fn expect_blocks(&self) {
+        *self.0.blocked.write() = Blocked { unknown: true, ..Blocked::default() };
+    }
+
+    /// Reads the topic of boards, for a task.
+    pub(crate) async fn follow_boards(
+        self,
+        reader: Arc<dyn TopicReader>,
+        clock: Clock,
+        stop: Stop,
+    ) -> anyhow::Result<()> {
+        let mut said = false;
+        let take = |records: Option<&Records>, is_whole| {
+            self.take(records.map(|records| decode(records, &mut said)).unwrap_or_default(), is_whole);
+            if let Some(moment) = self.0.shelf.read().moment() {
+                BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
+            }
+        };
+        Followed::new(reader, clock).run(stop, "boards", take).await
+    }
+
+    /// Reads the topic of blocked ids, for a task. The topic is compacted: a record's key is an id, blocked while its
+    /// last value is not empty.
+    pub(crate) async fn follow_blocks(
+        self,
+        reader: Arc<dyn TopicReader>,
+        clock: Clock,
+        stop: Stop,
+    ) -> anyhow::Result<()> {
+        let take = |records: Option<&Records>, is_whole| self.block(records.map(ids).unwrap_or_default(), is_whole);
+        Followed::new(reader, clock).run(stop, "blocked ids", take).await
+    }
+
     /// Takes messages of the topic of boards, and whether these were the last.
     fn take(&self, messages: Vec<Published>, is_whole: bool) {
         let mut shelf = self.0.shelf.write();
@@ -242,19 +276,6 @@ impl Tops {
     }
 }
 
-/// The task that reads the topic of boards.
-pub struct FollowBoards {
-    followed: Followed,
-    tops: Tops,
-    clock: Clock,
-}
-
-impl FollowBoards {
-    pub fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
-        Self { followed: Followed::new(reader, clock), tops, clock }
-    }
-}
-
 /// Decodes `records`. Counts those that cannot be read, and logs the first; `said` remembers that.
 fn decode(records: &Records, said: &mut bool) -> Vec<Published> {
     let read = records.iter().filter_map(|record| Some(Published::read(record.key.unwrap_or_default(), record.value?)));
@@ -270,46 +291,9 @@ fn decode(records: &Records, said: &mut bool) -> Vec<Published> {
     known.collect()
 }
 
-impl Task for FollowBoards {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let Self { followed, tops, clock } = self;
-        let mut said = false;
-        let take = |records: Option<&Records>, is_whole| {
-            tops.take(records.map(|records| decode(records, &mut said)).unwrap_or_default(), is_whole);
-            if let Some(moment) = tops.0.shelf.read().moment() {
-                BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
-            }
-        };
-        followed.run(stop, "boards", take).await
-    }
-}
-
-/// The task that reads the topic of blocked ids, which is compacted. A record's key is an id, blocked while its last
-/// value is not empty.
-pub(crate) struct FollowBlocks {
-    followed: Followed,
-    tops: Tops,
-}
-
-impl FollowBlocks {
-    pub(crate) fn new(reader: Arc<dyn TopicReader>, tops: Tops, clock: Clock) -> Self {
-        // From now on no list is served until the blocked ids are known.
-        *tops.0.blocked.write() = Blocked { unknown: true, ..Blocked::default() };
-        Self { followed: Followed::new(reader, clock), tops }
-    }
-}
-
 /// Returns the ids in `records`, each with whether it is blocked. A key that is no id is skipped, since no list has it.
 fn ids(records: &Records) -> Vec<(PostId, bool)> {
     let id = |key: Option<&[u8]>| PostId::new(std::str::from_utf8(key?).ok()?).ok();
     let read = records.iter().filter_map(|record| Some((id(record.key)?, record.value)));
     read.map(|(id, value)| (id, value.is_some_and(|value| !value.is_empty()))).collect()
-}
-
-impl Task for FollowBlocks {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let Self { followed, tops } = self;
-        let take = |records: Option<&Records>, is_whole| tops.block(records.map(ids).unwrap_or_default(), is_whole);
-        followed.run(stop, "blocked ids", take).await
-    }
 }

@@ -10,6 +10,7 @@ use futures_util::stream;
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::Map;
 use tally_core::ids::CounterId;
+use tally_service::metrics::OneMore;
 use tally_service::{Clock, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -58,8 +59,7 @@ impl Watches {
     pub fn admit_many(&self, posts: usize) -> Result<ListenerPermit, Problem> {
         let posts = u32::try_from(posts).map_err(|_| Problem::TooManyListeners)?;
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(posts).map_err(|_| Problem::TooManyListeners)?;
-        LISTENERS.gauge(&[]).increment(1);
-        Ok(ListenerPermit { _place: Arc::new(Place { _permit: permit }) })
+        Ok(ListenerPermit { _place: Arc::new((permit, LISTENERS.one_more(&[]))) })
     }
 
     /// Listens to `id`, for which `numbers` were just read.
@@ -126,17 +126,7 @@ impl Watches {
 /// The permission of one client to listen. Dropping its last clone gives the places back.
 #[derive(Clone)]
 pub struct ListenerPermit {
-    _place: Arc<Place>,
-}
-
-struct Place {
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        LISTENERS.gauge(&[]).decrement(1);
-    }
+    _place: Arc<(OwnedSemaphorePermit, OneMore)>,
 }
 
 /// A client that listens to one counter.

@@ -223,7 +223,7 @@ impl Program for App {
         tally_consumer::metrics::CATALOGUE,
         tally_change_streamer::CATALOGUE,
         tally_batch_recount::CATALOGUE,
-        tally_count_api::metrics::METRICS,
+        tally_count_api::metrics::CATALOGUE,
         tally_trends::CATALOGUE,
     ];
 

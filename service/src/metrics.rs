@@ -71,6 +71,23 @@ impl Label {
 #[derive(Clone, Copy, Debug)]
 pub struct Catalogue(pub &'static [Metric]);
 
+/// Defines a constant for each line, which the calls use, and the catalogue of all of them.
+#[macro_export]
+macro_rules! catalogue {
+    ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
+        $(pub(crate) const $metric: $crate::metrics::Metric = $crate::metrics::Metric {
+            name: $name,
+            kind: $crate::metrics::Kind::$kind,
+            unit: $crate::metrics::Unit::$unit,
+            labels: &$labels,
+            description: $description,
+        };)*
+
+        /// Every metric of this binary.
+        pub const CATALOGUE: $crate::metrics::Catalogue = $crate::metrics::Catalogue(&[$($metric),*]);
+    };
+}
+
 /// Lines of the log that could not be written to standard error.
 pub(crate) const DROPPED_LINES: Metric = Metric {
     name: "tally_log_dropped_lines_total",
@@ -121,7 +138,24 @@ impl Catalogue {
     }
 }
 
+/// One thing more in a gauge, until this is dropped.
+#[derive(Debug)]
+pub struct OneMore(Gauge);
+
+impl Drop for OneMore {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
 impl Metric {
+    /// Counts one thing more in the gauge with these label values.
+    pub fn one_more(&self, values: &[&'static str]) -> OneMore {
+        let gauge = self.gauge(values);
+        gauge.increment(1.0);
+        OneMore(gauge)
+    }
+
     /// Returns the counter with these label values, in the order of the labels.
     pub fn counter(&self, values: &[&'static str]) -> Counter {
         counter!(self.name, self.labelled(values))

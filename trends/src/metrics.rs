@@ -1,28 +1,18 @@
-//! The metrics of `tally-trends`: one table, from which a macro makes both the catalogue and the constants.
+//! The metrics of `tally-trends`, and functions for what takes more than one call.
 
 use std::time::Duration;
 
 use metrics::gauge;
 use tally_core::fault::Fault;
-use tally_service::metrics::{Catalogue, Kind, Label, Metric, Unit};
+use tally_service::catalogue;
+use tally_service::metrics::{Label, OneMore};
 
 use crate::partition::{Alarm, Note};
 
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 const PARTITION: Label = Label::learnt("partition");
 
-/// Defines a constant for each line, which the calls use, and the catalogue of all of them.
-macro_rules! table {
-    ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
-        $(const $metric: Metric =
-            Metric { name: $name, kind: Kind::$kind, unit: Unit::$unit, labels: &$labels, description: $description };)*
-
-        /// Every metric of this binary.
-        pub const CATALOGUE: Catalogue = Catalogue(&[$($metric),*]);
-    };
-}
-
-table! {
+catalogue! {
     CHANGES: Counter Count "tally_trends_changes_total" [Label::of("outcome", &["counted", "copy"])],
         "Changes read: new ones, which are counted, and copies, which are not.";
     LATE: Counter Count "tally_trends_late_changes_total" [],
@@ -98,28 +88,9 @@ impl Drop for Held {
     }
 }
 
-/// Counts a partition in its state until it is dropped.
-pub(crate) struct InState(&'static str);
-
-impl InState {
-    pub(crate) fn reading() -> Self {
-        Self::enter("reading")
-    }
-
-    pub(crate) fn halted() -> Self {
-        Self::enter("halted")
-    }
-
-    fn enter(state: &'static str) -> Self {
-        PARTITIONS.gauge(&[state]).increment(1.0);
-        Self(state)
-    }
-}
-
-impl Drop for InState {
-    fn drop(&mut self) {
-        PARTITIONS.gauge(&[self.0]).decrement(1.0);
-    }
+/// Counts a partition as `reading`, or as `halted`, until it is dropped.
+pub(crate) fn in_state(state: &'static str) -> OneMore {
+    PARTITIONS.one_more(&[state])
 }
 
 #[cfg(test)]

@@ -16,11 +16,12 @@ use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
+use tally_service::metrics::OneMore;
 use tally_service::{Host, Patience, Stop, Task};
 
 use crate::Partition;
 use crate::args::{Rules, Topics};
-use crate::metrics::{self, Held, InState};
+use crate::metrics::{self, Held};
 use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
 
@@ -72,7 +73,7 @@ struct Runner {
     /// The last call about the log. A new one replaces it.
     asked: Option<Call>,
     publishing: Option<Call>,
-    state: InState,
+    state: OneMore,
     keys: Held,
 }
 
@@ -95,7 +96,7 @@ impl Runner {
             keys: shared.rules.keys,
         };
         shared.held.fetch_add(1, Ordering::Relaxed);
-        let (asked, publishing, state) = (None, None, InState::reading());
+        let (asked, publishing, state) = (None, None, metrics::in_state("reading"));
         Self { machine: Partition::new(setup), log, shared, asked, publishing, state, keys: Held::default() }
     }
 
@@ -193,7 +194,7 @@ impl Runner {
         let partition = self.log.partition().index;
         tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition is halted");
         metrics::alarm(alarm);
-        self.state = InState::halted();
+        self.state = metrics::in_state("halted");
     }
 
     fn tell(&self, note: Note) {

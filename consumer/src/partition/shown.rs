@@ -6,13 +6,14 @@ use std::time::Duration;
 use tally_core::register::{Found, Standstill};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
+use tally_service::metrics::OneMore;
 
 use super::{Shared, condition};
-use crate::metrics::{self, InState};
+use crate::metrics;
 
 #[derive(Default)]
 pub(super) struct Shown {
-    state: Option<InState>,
+    state: Option<OneMore>,
     /// Why it stands still; `None` once it goes on.
     why: Option<Standstill>,
     /// The store refused something before this offset. Only when that is finished does the partition go on.
@@ -32,7 +33,7 @@ impl Shown {
         }
         self.refused = None;
         if self.state.is_none() || self.why.take().is_some() {
-            self.state = Some(InState::enter("reading"));
+            self.state = Some(metrics::in_state("reading"));
             shared.host.readiness().forget(&condition(partition));
         }
     }
@@ -49,7 +50,7 @@ impl Shown {
             return;
         }
         if self.why.is_none() {
-            self.state = Some(InState::enter("halted"));
+            self.state = Some(metrics::in_state("halted"));
         }
         if !matches!(why, Standstill::Refused(_)) {
             self.refused = None;
