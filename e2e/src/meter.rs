@@ -11,7 +11,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde_json::Value;
 use tally_emulator::Emulator;
 
 /// Asks DynamoDB to return the consumed capacity.
@@ -85,22 +85,20 @@ impl Meter {
     fn passed(&self, operation: &str, rows: &[Option<usize>], answer: &[u8]) {
         let mut counted = self.counted.lock();
         *counted.calls.entry(operation.to_owned()).or_default() += 1;
-        let answer: Answer = serde_json::from_slice(answer).unwrap_or_default();
-        for (kind, _) in rows.iter().zip(&answer.responses).filter(|(_, outcome)| outcome.error.is_none()) {
+        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let outcomes = list(&answer["Responses"]);
+        for (kind, _) in rows.iter().zip(outcomes).filter(|(_, outcome)| outcome["Error"].is_null()) {
             counted.rows.iter_mut().enumerate().for_each(|(nth, rows)| *rows += u64::from(*kind == Some(nth)));
         }
-        let refused = |statement: &&Statement| statement.error.as_ref().is_some_and(|error| throttles(&error.code));
-        let refused = answer.responses.iter().filter(refused).count() as u64;
+        let refused = outcomes.iter().filter(|outcome| outcome["Error"]["Code"].as_str().is_some_and(throttles));
+        let refused = refused.count() as u64;
         if refused > 0 {
             *counted.throttled.entry(operation.to_owned()).or_default() += refused;
         }
-        let each = match answer.consumed {
-            Some(Consumed::One(of)) => vec![of],
-            Some(Consumed::Each(each)) => each,
-            None => Vec::new(),
-        };
-        for Of { table, units } in each {
-            *counted.units.entry(table).or_default() += units;
+        for of in list(&answer["ConsumedCapacity"]) {
+            if let (Some(table), Some(units)) = (of["TableName"].as_str(), of["CapacityUnits"].as_f64()) {
+                *counted.units.entry(table.to_owned()).or_default() += units;
+            }
         }
     }
 
@@ -112,58 +110,14 @@ impl Meter {
     }
 }
 
-/// The statements of a request.
-#[derive(Default, Deserialize)]
-struct Asked {
-    #[serde(rename = "Statements", default)]
-    statements: Vec<StatementText>,
-}
-
-#[derive(Deserialize)]
-struct StatementText {
-    #[serde(rename = "Statement")]
-    text: String,
-}
-
-/// The capacity units and the statements' results in an answer.
-#[derive(Default, Deserialize)]
-struct Answer {
-    #[serde(rename = "ConsumedCapacity")]
-    consumed: Option<Consumed>,
-    #[serde(rename = "Responses", default)]
-    responses: Vec<Statement>,
-}
-
-#[derive(Deserialize)]
-struct Statement {
-    #[serde(rename = "Error")]
-    error: Option<Refused>,
-}
-
-#[derive(Deserialize)]
-struct Refused {
-    #[serde(rename = "Code")]
-    code: String,
+/// The elements of a list, or a single value.
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice)
 }
 
 /// Whether this error code means throttling.
 fn throttles(code: &str) -> bool {
     ["Throttl", "ThroughputExceeded"].iter().any(|part| code.contains(part))
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Consumed {
-    Each(Vec<Of>),
-    One(Of),
-}
-
-#[derive(Deserialize)]
-struct Of {
-    #[serde(rename = "TableName")]
-    table: String,
-    #[serde(rename = "CapacityUnits")]
-    units: f64,
 }
 
 impl HttpClient for Meter {
@@ -207,13 +161,14 @@ fn reporting(request: &mut HttpRequest) -> Vec<Option<usize>> {
     let Some(text) = request.body().bytes().and_then(|bytes| std::str::from_utf8(bytes).ok()) else {
         return Vec::new();
     };
-    let asked: Asked = serde_json::from_str(text).unwrap_or_default();
+    let asked: Value = serde_json::from_str(text).unwrap_or_default();
     if !text.contains("ReturnConsumedCapacity") {
         let asking = text.replacen('{', &format!("{{{REPORT},"), 1);
         request.headers_mut().insert("content-length", asking.len().to_string());
         *request.body_mut() = SdkBody::from(asking);
     }
-    asked.statements.iter().map(|statement| kind_of(&statement.text)).collect()
+    let statements = asked["Statements"].as_array().into_iter().flatten();
+    statements.map(|statement| kind_of(statement["Statement"].as_str().unwrap_or_default())).collect()
 }
 
 /// Whether a statement puts a member, removes one, or updates a cell.

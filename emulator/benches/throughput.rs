@@ -29,10 +29,6 @@ use tokio::time::Instant;
 
 use self::figures::{Processor, median};
 
-/// The same allocator as in the binary.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const TABLE: &str = "likes";
 const ROWS_A_TRANSACTION: usize = 100;
 const POSTS: usize = 1000;
@@ -152,12 +148,7 @@ impl Clients {
 
 /// Sends one request without the SDK. It must succeed.
 async fn raw(emulator: &Emulator, operation: &str, body: impl Into<Bytes>) -> Bytes {
-    let request = http::Request::post("/")
-        .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
-        .header("authorization", "any")
-        .body(body.into())
-        .expect("a request is made of valid parts");
-    let response = emulator.handle(request).await.expect("no faults are set");
+    let response = emulator.send(operation, body).await.expect("no faults are set");
     assert!(response.status().is_success(), "{:?}", response.body());
     response.into_body()
 }

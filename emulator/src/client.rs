@@ -1,4 +1,4 @@
-//! The emulator as the SDK's HTTP client, without sockets, so that runs under paused time are deterministic.
+//! Requests to the emulator without sockets, from the SDK or as plain JSON, so that runs under paused time are deterministic.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
+use http::{Request, Response, header};
 
 use crate::emulator::{Emulator, Lost};
 
@@ -18,6 +19,18 @@ impl Emulator {
     /// endpoint.
     pub fn http_client(&self) -> SharedHttpClient {
         SharedHttpClient::new(InProcess { emulator: self.clone(), read_timeout: None })
+    }
+
+    /// Sends one request without an SDK.
+    pub async fn send(&self, operation: &str, body: impl Into<Bytes>) -> Result<Response<Bytes>, Lost> {
+        let api = match operation {
+            "ListStreams" | "DescribeStream" | "GetShardIterator" | "GetRecords" => "DynamoDBStreams",
+            _ => "DynamoDB",
+        };
+        let request = Request::post("http://localhost/")
+            .header("x-amz-target", format!("{api}_20120810.{operation}"))
+            .header(header::AUTHORIZATION, "any");
+        self.handle(request.body(body.into()).expect("an operation's name is a header value")).await
     }
 }
 
@@ -56,7 +69,7 @@ impl InProcess {
         let (head, body) = request.into_parts();
         let body =
             body.bytes().map(Bytes::copy_from_slice).ok_or_else(|| user("a streaming body is no DynamoDB request"))?;
-        match self.emulator.handle(http::Request::from_parts(head, body)).await {
+        match self.emulator.handle(Request::from_parts(head, body)).await {
             Ok(response) => response
                 .map(SdkBody::from)
                 .try_into()

@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use tally_service::parse_duration;
 
 use crate::fault::Rule;
-use crate::latency::{Latency, parse_duration};
+use crate::latency::Latency;
 use crate::policies::Policies;
 
 /// The behaviour of an emulator. [`Config::default`] is a quiet DynamoDB: four shards, a short read lag, no faults.
@@ -44,10 +45,6 @@ pub struct Config {
     #[arg(skip = 64_usize)]
     pub max_open_shards: usize,
 
-    /// Let splits cut through a collection, in tables without a local index.
-    #[arg(long, env = "TALLY_EMULATOR_SPLIT_COLLECTIONS")]
-    pub split_collections: bool,
-
     /// A change appears in the stream at some moment within this bound.
     #[arg(long, env = "TALLY_EMULATOR_STREAM_DELAY", default_value = "0ms", value_parser = parse_duration)]
     pub stream_delay: Duration,
@@ -55,10 +52,6 @@ pub struct Config {
     /// Changes of different items may change places in the stream within this bound, and only before a reader can have seen them; at most the stream delay.
     #[arg(long, env = "TALLY_EMULATOR_STREAM_REORDER", default_value = "0ms", value_parser = parse_duration)]
     pub stream_reorder: Duration,
-
-    /// The sequence number before a stream's first, 21 to 40 digits.
-    #[arg(skip = FIRST_SEQUENCE)]
-    pub first_sequence: u128,
 
     /// Reads without ConsistentRead answer with the state of some moment within this bound.
     #[arg(long, env = "TALLY_EMULATOR_READ_LAG", default_value = "100ms", value_parser = parse_duration)]
@@ -97,37 +90,13 @@ pub struct Config {
     pub control: bool,
 }
 
-const FIRST_SEQUENCE: u128 = 100_000_000_000_000_000_000;
-
 fn epoch(seconds: &str) -> Result<SystemTime, std::num::ParseIntError> {
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.parse()?))
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            seed: 0,
-            epoch: None,
-            region: "us-east-1".to_owned(),
-            shards: 4,
-            stream_retention: Duration::from_secs(24 * 3600),
-            roll_after: Some(Duration::from_secs(4 * 3600)),
-            split_after: None,
-            max_open_shards: 64,
-            split_collections: false,
-            stream_delay: Duration::ZERO,
-            stream_reorder: Duration::ZERO,
-            first_sequence: FIRST_SEQUENCE,
-            read_lag: Duration::from_millis(100),
-            transaction_latency: None,
-            batch_latency: None,
-            latency: None,
-            key_write_units: None,
-            key_read_units: None,
-            faults: Vec::new(),
-            policies: None,
-            control: false,
-        }
+        tally_service::defaults()
     }
 }
 

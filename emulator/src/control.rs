@@ -1,10 +1,7 @@
 //! Control commands from outside the protocol, for tests and people: split, roll, trim, expire, advance the clock, set faults,
 //! read statistics.
 
-mod guard;
-
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
+use tally_service::http::{names_one_host, same_site};
 
 use crate::emulator::Emulator;
 use crate::engine::stream::Stream;
@@ -46,8 +44,7 @@ impl Emulator {
     /// Splits an open shard in two, and returns the ids of its children. Without a shard, it splits the one that contains
     /// `at`, or the busiest.
     ///
-    /// `at` is the key of the first item of the second child. If collections must stay whole, the cut is at the hash of its
-    /// collection.
+    /// `at` is the key of an item: the second child begins at the hash of its collection.
     pub fn split_shard(
         &self,
         table: &str,
@@ -216,31 +213,35 @@ struct FaultCommand {
     rules: Vec<Rule>,
 }
 
-/// Answers a control request, with JSON bodies. A failed command is answered with 400 and an `error`. `here` is the local
-/// address of the connection.
-pub(crate) fn answer(
-    emulator: &Emulator,
-    head: &Parts,
-    here: Option<IpAddr>,
-    route: &str,
-    body: &[u8],
-) -> Response<Bytes> {
-    let outcome = guard::check(head, here).map_err(|(status, why)| (status, why.to_owned())).and_then(|()| {
-        command(emulator, &head.method, route, body).map_err(|error| match error {
-            ControlError::NoRoute(_) => (StatusCode::NOT_FOUND, error.to_string()),
-            _ => (StatusCode::BAD_REQUEST, error.to_string()),
-        })
-    });
-    match outcome {
+/// Answers a control request, with JSON bodies. A failed command is answered with an `error`.
+pub(crate) fn answer(emulator: &Emulator, head: &Parts, route: &str, body: &[u8]) -> Response<Bytes> {
+    // A page can post a form or plain text to another site without a preflight request, but not JSON.
+    if head.method == Method::POST && !head.headers.get(header::CONTENT_TYPE).is_some_and(is_json) {
+        return failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a command has the content type application/json");
+    }
+    match command(emulator, &head.method, route, body) {
         Ok(value) => answered(StatusCode::OK, &value),
-        Err((status, error)) => answered(status, &json!({"error": error})),
+        Err(error @ ControlError::NoRoute(_)) => failed(StatusCode::NOT_FOUND, &error.to_string()),
+        Err(error) => failed(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
-/// The answer to a request that was sent by a page of another site, if it was.
-pub(crate) fn refusal(head: &Parts, here: Option<IpAddr>) -> Option<Response<Bytes>> {
-    let (status, why) = guard::check_sender(head, here).err()?;
-    Some(answered(status, &json!({"error": why})))
+fn is_json(value: &HeaderValue) -> bool {
+    let kind = value.to_str().ok().and_then(|value| value.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// The answer to a request that a page of another site may have sent.
+pub(crate) fn refusal(head: &Parts) -> Option<Response<Bytes>> {
+    let why = match names_one_host(head.version, &head.headers) {
+        true => same_site::check(&head.headers).err()?,
+        false => "the request names no host, or several",
+    };
+    Some(failed(StatusCode::FORBIDDEN, why))
+}
+
+fn failed(status: StatusCode, error: &str) -> Response<Bytes> {
+    answered(status, &json!({"error": error}))
 }
 
 fn answered(status: StatusCode, value: &serde_json::Value) -> Response<Bytes> {

@@ -2,8 +2,8 @@
 
 use crate::engine::image::Image;
 use crate::engine::throughput::Use;
+use crate::json::Writer;
 use crate::value::{Invalid, Refusal};
-use crate::wire::json::Writer;
 
 /// The fixed list of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// The code of a statement of a batch that fails with this error.
+    /// The code of a statement of a batch, or of an action of a transaction, that fails with this error.
     pub(crate) fn statement_code(self) -> &'static str {
         match self {
             Self::ConditionalCheckFailed => "ConditionalCheckFailed",
@@ -94,16 +94,12 @@ pub(crate) struct Reason {
 const TOO_MUCH: &str = "Throughput exceeds the current capacity of your table or index.";
 
 impl Reason {
-    /// The action was throttled.
-    pub(crate) fn throttled() -> Self {
-        Self::new("ThrottlingError", TOO_MUCH)
-    }
-
     /// The action did not fail; another one cancelled the transaction.
     pub(crate) const NONE: Self = Self { code: "None", message: None, item: None };
 
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: Some(message.into()), item: None }
+    /// The action failed with this error.
+    pub(crate) fn of(error: Error) -> Self {
+        Self { code: error.kind.statement_code(), message: Some(error.message), item: error.item }
     }
 }
 
@@ -116,14 +112,7 @@ pub(crate) struct Error {
     /// One reason per action of a cancelled transaction.
     pub(crate) reasons: Vec<Reason>,
     /// The limit that was exceeded, and its resource.
-    pub(crate) limit: Option<Limit>,
-}
-
-/// A limit, as in an element of `ThrottlingReasons`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Limit {
-    reason: &'static str,
-    resource: String,
+    limit: Option<(&'static str, String)>,
 }
 
 impl Error {
@@ -170,8 +159,7 @@ impl Error {
             Use::Write => "TableWriteKeyRangeThroughputExceeded",
         };
         let kind = if on_demand { Kind::Throttling } else { Kind::ProvisionedThroughputExceeded };
-        let limit = Limit { reason, resource: resource.to_owned() };
-        Self { limit: Some(limit), ..Self::new(kind, TOO_MUCH) }
+        Self { limit: Some((reason, resource.to_owned())), ..Self::new(kind, TOO_MUCH) }
     }
 
     pub(crate) fn cancelled(reasons: Vec<Reason>) -> Self {
@@ -183,10 +171,10 @@ impl Error {
         Self { reasons, ..Self::new(Kind::TransactionCanceled, message) }
     }
 
-    /// A transaction is cancelled because its nth action is invalid for its table.
-    pub(crate) fn cancelled_by(nth: usize, actions: usize, invalid: Self) -> Self {
+    /// A transaction is cancelled by this error of its nth action.
+    pub(crate) fn cancelled_by(nth: usize, actions: usize, error: Self) -> Self {
         let mut reasons = vec![Reason::NONE; actions];
-        reasons[nth] = Reason::new("ValidationError", invalid.message);
+        reasons[nth] = Reason::of(error);
         Self::cancelled(reasons)
     }
 
@@ -201,13 +189,13 @@ impl Error {
             if let Some(item) = &self.item {
                 out.key("Item").image(item);
             }
-            if let Some(limit) = &self.limit {
+            if let Some((reason, resource)) = &self.limit {
                 // The two exceptions with this member spell it differently.
                 let key = if self.kind == Kind::Throttling { "throttlingReasons" } else { "ThrottlingReasons" };
                 out.key(key).array(|out| {
                     out.object(|out| {
-                        out.key("reason").string(limit.reason);
-                        out.key("resource").string(&limit.resource);
+                        out.key("reason").string(reason);
+                        out.key("resource").string(resource);
                     });
                 });
             }

@@ -17,7 +17,7 @@ mod words;
 
 use std::fmt;
 
-pub use self::condition::Condition;
+pub use self::condition::{Comparator, Condition};
 pub use self::key_condition::{KeyCondition, KeyRange, RangeCondition};
 pub use self::partiql::Statement;
 pub use self::placeholders::Placeholders;

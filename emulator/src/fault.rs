@@ -309,29 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn a_scripted_rule_only_affects_its_calls() {
-        let mut faults = Faults::default();
-        faults.set(vec![Rule::new(Fault::DropReply).on("UpdateItem").table("likes").calls(2, 2)], 0);
-        let struck: Vec<bool> = (0..5).map(|_| fired(&mut faults, "UpdateItem", 0).is_some()).collect();
-        assert_eq!(struck, [false, true, true, false, false]);
-        assert_eq!(fired(&mut faults, "PutItem", 0), None);
-        assert_eq!(faults.fired()["UpdateItem"]["drop_reply"], 2);
-    }
-
-    #[test]
     fn an_outage_ends() {
         let mut faults = Faults::default();
         faults.set(vec![Rule::new(Fault::Outage).lasting(Duration::from_secs(1))], 5000);
         assert_eq!(fired(&mut faults, "PutItem", 5999), Some(Fault::Outage));
         assert_eq!(fired(&mut faults, "PutItem", 6000), None);
-    }
-
-    #[test]
-    fn a_conflict_never_affects_a_read() {
-        let mut faults = Faults::default();
-        faults.set(vec![Rule::new(Fault::Conflict)], 0);
-        assert_eq!(fired(&mut faults, "Query", 0), None);
-        assert_eq!(fired(&mut faults, "TransactWriteItems", 0), Some(Fault::Conflict));
     }
 
     #[test]

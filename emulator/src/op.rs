@@ -23,7 +23,7 @@ use rand::rngs::StdRng;
 use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
-use crate::error::{Error, Kind, Reason};
+use crate::error::{Error, Kind};
 use crate::fault::Fault;
 use crate::value::Refusal;
 
@@ -120,35 +120,28 @@ calls! {
 impl Call {
     /// The error for a fault after which the request is not executed.
     pub(crate) fn refused_by(&self, fault: Fault, rng: &mut StdRng) -> Error {
-        let reason = match fault {
-            Fault::Throttle => Reason::throttled(),
-            Fault::Conflict => Reason::new("TransactionConflict", "Transaction is ongoing for the item"),
-            _ => {
-                return Error::failed();
-            }
+        let error = match fault {
+            Fault::Throttle => Error::throttled(),
+            Fault::Conflict => Error::in_conflict(),
+            _ => return Error::failed(),
         };
-        match (self.actions(), self) {
-            (Some(actions), _) if actions > 0 => {
-                let mut reasons = vec![Reason::NONE; actions];
-                reasons[rng.random_range(0..actions)] = reason;
-                Error::cancelled(reasons)
-            }
-            _ if fault == Fault::Conflict => Error::in_conflict(),
-            (_, Self::GetRecords(_) | Self::GetShardIterator(_)) => {
+        if let Some(actions) = self.actions().filter(|actions| *actions > 0) {
+            return Error::cancelled_by(rng.random_range(0..actions), actions, error);
+        }
+        match self {
+            _ if fault == Fault::Conflict => error,
+            Self::GetRecords(_) | Self::GetShardIterator(_) => {
                 Error::new(Kind::LimitExceeded, "Rate exceeded for shard")
             }
-            (
-                _,
-                Self::PutItem(_)
-                | Self::GetItem(_)
-                | Self::UpdateItem(_)
-                | Self::DeleteItem(_)
-                | Self::BatchGetItem(_)
-                | Self::BatchWriteItem(_)
-                | Self::ExecuteStatement(_)
-                | Self::Query(_)
-                | Self::Scan(_),
-            ) => Error::new(
+            Self::PutItem(_)
+            | Self::GetItem(_)
+            | Self::UpdateItem(_)
+            | Self::DeleteItem(_)
+            | Self::BatchGetItem(_)
+            | Self::BatchWriteItem(_)
+            | Self::ExecuteStatement(_)
+            | Self::Query(_)
+            | Self::Scan(_) => Error::new(
                 Kind::ProvisionedThroughputExceeded,
                 "The level of configured provisioned throughput for the table was exceeded. Consider increasing your provisioning level with the UpdateTable API.",
             ),

@@ -13,10 +13,8 @@ use self::needs::Need;
 pub(crate) use self::needs::of as needs_of;
 use crate::error::{Error, Kind};
 
-pub use self::template::BadPolicies;
-
 /// The access key that may do everything, like that of an account's root user, for creating tables and for checks.
-pub const ROOT: &str = "root";
+const ROOT: &str = "root";
 
 /// The roles of a template by name, with their grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,19 +38,6 @@ pub(crate) struct Uses {
 }
 
 impl Policies {
-    /// Reads the roles of a CloudFormation template.
-    ///
-    /// # Errors
-    /// There are no roles, or a statement is not supported.
-    pub fn of(template: &serde_json::Value) -> Result<Self, BadPolicies> {
-        template::roles_of(template)
-    }
-
-    /// The names of the roles.
-    pub fn roles(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
     /// Admits a request, or refuses it as DynamoDB does. The refused statements of a batch are returned.
     pub(crate) fn admit(&self, request: &Request<Bytes>, region: &str, uses: &mut Uses) -> Result<Denied, Error> {
         // A request without a signature is refused elsewhere.
@@ -102,7 +87,8 @@ impl Uses {
 
 impl Grant {
     fn covers(&self, need: &Need) -> bool {
-        matches(&self.action, &need.action) && matches(&self.resource, &need.resource)
+        matches(self.action.as_bytes(), need.action.as_bytes())
+            && matches(self.resource.as_bytes(), need.resource.as_bytes())
     }
 }
 
@@ -127,31 +113,14 @@ fn access_key(request: &Request<Bytes>) -> Option<&str> {
     credential.split(['/', ',']).next()
 }
 
-/// Whether a text matches a pattern, in which `*` stands for any text and `?` for any character.
-fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut from) = (0, 0);
-    // The position of the last star, and that of the text if the star consumes one more character.
-    let mut star: Option<(usize, usize)> = None;
-    while from < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, from));
-                at += 1;
-            }
-            Some(&expected) if expected == '?' || expected == text[from] => {
-                at += 1;
-                from += 1;
-            }
-            _ => {
-                let Some((starred, taken)) = star else { return false };
-                star = Some((starred, taken + 1));
-                at = starred + 1;
-                from = taken + 1;
-            }
-        }
+/// Whether a text matches a pattern, in which `*` stands for any text and `?` for any character. Both are ASCII.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], _) => text.is_empty(),
+        ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| matches(rest, &text[taken..])),
+        ([expected, rest @ ..], [found, left @ ..]) => (*expected == b'?' || expected == found) && matches(rest, left),
+        _ => false,
     }
-    pattern[at..].iter().all(|&rest| rest == '*')
 }
 
 #[cfg(test)]
@@ -169,12 +138,12 @@ mod tests {
             ("a?c", "abc"),
             ("*a*b*", "xaybz"),
         ] {
-            assert!(matches(pattern, text), "{pattern} {text}");
+            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
         for (pattern, text) in
             [("a", "b"), ("", "a"), ("*likes", "like_counts"), ("*likes", "likes/stream/x"), ("a?c", "ac")]
         {
-            assert!(!matches(pattern, text), "{pattern} {text}");
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
     }
 }

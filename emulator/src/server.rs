@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -65,24 +64,23 @@ impl Emulator {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot disable Nagle's algorithm");
         }
-        let here = stream.local_addr().ok().map(|address| address.ip());
         let emulator = self.clone();
         let service = service_fn(move |request| {
             let emulator = emulator.clone();
-            async move { emulator.respond(request, here).await.map(|response| response.map(Full::new)) }
+            async move { emulator.respond(request).await.map(|response| response.map(Full::new)) }
         });
         http1::Builder::new().serve_connection(TokioIo::new(stream), service)
     }
 
-    async fn respond(&self, request: Request<Incoming>, here: Option<IpAddr>) -> Result<Response<Bytes>, Lost> {
+    async fn respond(&self, request: Request<Incoming>) -> Result<Response<Bytes>, Lost> {
         let (head, body) = request.into_parts();
         let Some(body) = read(body).await? else { return Ok(self.answer(Err(envelope::too_large()))) };
-        if let Some(refusal) = control::refusal(&head, here) {
+        if let Some(refusal) = control::refusal(&head) {
             return Ok(refusal);
         }
         let path = head.uri.path();
         if let Some(route) = path.strip_prefix("/_control/").filter(|_| self.has_control_routes()) {
-            return Ok(control::answer(self, &head, here, route, &body));
+            return Ok(control::answer(self, &head, route, &body));
         }
         if head.method == Method::GET && path == "/" {
             return Ok(Response::new(Bytes::from_static(b"healthy: tally-emulator\n")));

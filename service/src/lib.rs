@@ -30,14 +30,14 @@ pub use host::{App, Host, Running};
 pub use http::{Limits, Server, open_files};
 pub use patience::{GivenUp, Patience, Until};
 pub use readiness::{Condition, Readiness, Report};
-pub use run::{Program, run};
+pub use run::{Program, Signals, run};
 pub use secret::Secret;
 pub use standstill::Standstill;
 pub use stop::{Stop, Stopped, Switch};
 pub use supervisor::{Shutdown, Supervisor, Worker};
 pub use tally_core::time::UnixMillis;
 pub use task::{Ended, How, Stage, Task};
-pub use variables::{unlisted, unread};
+pub use variables::{environment, unknown, unlisted, unread};
 
 /// Every process makes many small allocations on many threads.
 #[global_allocator]

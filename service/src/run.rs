@@ -67,7 +67,7 @@ pub fn run<P: Program>() -> ExitCode {
     };
     let common = args.as_ref().clone();
     let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
-    let mut invalid = variables::unknown(&command, environment());
+    let mut invalid = variables::unknown(&command, variables::environment());
     invalid.extend(P::environment(&args));
     let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
         Ok(config) if invalid.is_empty() => config,
@@ -85,12 +85,6 @@ pub fn run<P: Program>() -> ExitCode {
     let exit = process.run::<P>(config);
     telemetry::write_out();
     exit.into()
-}
-
-/// Returns the environment variables of this process that are valid Unicode.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
 struct Process {
@@ -191,26 +185,31 @@ fn report(end: &Ended) {
 
 /// The signals that stop a process: from an orchestrator, from a person, and from a terminal or session that has
 /// closed.
-struct Signals {
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     /// `None` if the process was started with hangups ignored, as `nohup` does.
     hangup: Option<Signal>,
 }
 
-struct Caught {
+pub struct Caught {
     name: &'static str,
     number: u8,
 }
 
 impl Signals {
-    fn listen() -> std::io::Result<Self> {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn listen() -> std::io::Result<Self> {
         let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
         let hangup = (!ignores_hangups()).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self { terminate: terminate?, interrupt: interrupt?, hangup })
     }
 
-    async fn next(&mut self) -> Caught {
+    /// Returns when one of the signals arrives.
+    pub async fn next(&mut self) -> Caught {
         tokio::select! {
             _ = self.terminate.recv() => Caught { name: "SIGTERM", number: 15 },
             _ = self.interrupt.recv() => Caught { name: "SIGINT", number: 2 },

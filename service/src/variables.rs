@@ -33,10 +33,14 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_DURATION",
     "TALLY_DYNAMODB_ENDPOINT",
     "TALLY_DYNAMODB_PORT",
+    "TALLY_EMULATOR_BATCH_LATENCY",
     "TALLY_EMULATOR_CONTROL",
     "TALLY_EMULATOR_EPOCH",
     "TALLY_EMULATOR_FAULTS",
     "TALLY_EMULATOR_HOST",
+    "TALLY_EMULATOR_KEY_READ_UNITS",
+    "TALLY_EMULATOR_KEY_WRITE_UNITS",
+    "TALLY_EMULATOR_LATENCY",
     "TALLY_EMULATOR_LOG",
     "TALLY_EMULATOR_POLICIES",
     "TALLY_EMULATOR_PORT",
@@ -46,10 +50,10 @@ const OF_PROGRAMS: &[&str] = &[
     "TALLY_EMULATOR_SEED",
     "TALLY_EMULATOR_SHARDS",
     "TALLY_EMULATOR_SPLIT_AFTER",
-    "TALLY_EMULATOR_SPLIT_COLLECTIONS",
     "TALLY_EMULATOR_STREAM_DELAY",
     "TALLY_EMULATOR_STREAM_REORDER",
     "TALLY_EMULATOR_STREAM_RETENTION",
+    "TALLY_EMULATOR_TRANSACTION_LATENCY",
     "TALLY_FORCE",
     "TALLY_FORWARDED_HOPS",
     "TALLY_FRESH_WITHIN",
@@ -139,7 +143,7 @@ const WHOLE_OF_TESTS: &[&str] = &["TALLY_MODELS", "TALLY_REDIS_SERVER"];
 
 /// Reports each of Tally's variables in `given` that neither `command` nor a program nor a test knows, with the most
 /// similar known one.
-pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
+pub fn unknown(command: &Command, given: impl Iterator<Item = (String, String)>) -> Invalid {
     let own = of_command(command);
     let known: BTreeSet<&str> = own.iter().map(String::as_str).chain(OF_PROGRAMS.iter().copied()).collect();
     let mut invalid = Invalid::none();
@@ -155,6 +159,12 @@ pub(crate) fn unknown(command: &Command, given: impl Iterator<Item = (String, St
         invalid.add_variable(name, format!("no Tally program has this setting{nearest}"));
     }
     invalid
+}
+
+/// Returns the environment variables of this process that are valid Unicode.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
 /// Returns the variables of `given` that another Tally program has, and the program `A` has not.

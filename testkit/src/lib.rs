@@ -9,8 +9,6 @@ mod redis;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ::http::Request;
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Confirmed;
@@ -113,12 +111,7 @@ impl Store {
     /// # Panics
     /// If it is refused, or lost by a fault.
     pub async fn call(&self, operation: &str, body: Value) -> Value {
-        let request = Request::post("http://localhost/")
-            .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))
-            .header("authorization", "any")
-            .body(Bytes::from(body.to_string()))
-            .expect("a request of fixed parts");
-        let response = self.emulator.handle(request).await.expect("no fault may lose this request");
+        let response = self.emulator.send(operation, body.to_string()).await.expect("no fault may lose this request");
         let status = response.status();
         let answer = serde_json::from_slice(response.body()).expect("an answer is JSON");
         assert!(status.is_success(), "{operation} {body}: {answer}");

@@ -285,7 +285,7 @@ impl Life {
     /// Both topics forget what is old and has a later message of its key.
     fn compact(&self) {
         let now = self.world.clock.now();
-        let is_old = |value: &[u8]| said(value).is_some_and(|said| now.since(said) > COMPACTED_AFTER);
+        let is_old = |value: &[u8]| ToldMessage::said_of(value).is_some_and(|said| now.since(said) > COMPACTED_AFTER);
         self.home.broker.compact(COUNTS, is_old);
         self.world.broker.compact(COPIED, is_old);
     }
@@ -318,8 +318,4 @@ impl Copies {
         }
         (to, Cow::Owned(message.to_string().into_bytes()))
     }
-}
-
-fn said(value: &[u8]) -> Option<UnixMillis> {
-    ToldMessage::said_of(value)
 }

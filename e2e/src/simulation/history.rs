@@ -189,12 +189,8 @@ fn key_bounds(changes: &[Step], from: Since, reorder: Duration) -> (i64, i64) {
 
 /// The row key of an item, and whether it is a cell; `None` if the item does not count.
 fn row_key(item: &Item) -> Option<(RowKey, bool)> {
-    let text = |name| match item.get(name) {
-        Some(Value::S(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    let member = MemberKey::new(text("user_id")?)?;
-    Some((text("pk")?.parse().ok()?, member.is_cell()))
+    let member = MemberKey::new(item.text("user_id")?)?;
+    Some((item.text("pk")?.parse().ok()?, member.is_cell()))
 }
 
 /// The weight that an item states. A tombstone weighs nothing.
@@ -221,10 +217,7 @@ impl Kept {
 
 /// The region of an item.
 fn region(item: &Item) -> Option<Region> {
-    match item.get("region") {
-        Some(Value::S(region)) => Region::new(region),
-        _ => None,
-    }
+    item.text("region").and_then(Region::new)
 }
 
 #[cfg(test)]

@@ -50,11 +50,11 @@ impl Image {
     }
 
     pub(crate) fn item(&self) -> Item {
-        parse(&self.members)
-    }
-
-    pub(crate) fn key(&self) -> Item {
-        parse(self.key_members())
+        let mut object = Vec::with_capacity(self.members.len() + 2);
+        object.push(b'{');
+        object.extend_from_slice(&self.members);
+        object.push(b'}');
+        serde_json::from_slice(&object).expect("an image was written from a valid item")
     }
 }
 
@@ -62,14 +62,6 @@ impl PartialEq for Image {
     fn eq(&self, other: &Self) -> bool {
         self.members == other.members
     }
-}
-
-fn parse(members: &[u8]) -> Item {
-    let mut object = Vec::with_capacity(members.len() + 2);
-    object.push(b'{');
-    object.extend_from_slice(members);
-    object.push(b'}');
-    serde_json::from_slice(&object).expect("an image was written from a valid item")
 }
 
 fn push_member(members: &mut Vec<u8>, name: &str, value: &crate::value::Value) {

@@ -6,11 +6,11 @@ use std::ops::Bound;
 use smallvec::SmallVec;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::expression::RangeCondition;
+use crate::expression::{Comparator, RangeCondition};
 use crate::number::Number;
 use crate::value::Value;
 
-/// A position in the key space of a table or index.
+/// A position in the key space of a table.
 ///
 /// Keys are ordered by the hash of the partition key, by which scans, segments and stream shards are divided, then by
 /// collection, then by sort key.
@@ -62,11 +62,6 @@ impl Key {
         partition(if self.parts.is_empty() { self.hash.saturating_sub(1) } else { self.hash }, count)
     }
 
-    /// The start of this key's hash, where a table with a local index may be cut.
-    pub(crate) fn start_of_hash(&self) -> Self {
-        Self::at_hash(self.hash)
-    }
-
     /// The range of one collection, narrowed by a condition on the first sort key.
     pub(crate) fn collection(partition: &Value, condition: Option<&RangeCondition>) -> (Bound<Self>, Bound<Self>) {
         let base = Self::new(partition, &[]);
@@ -89,11 +84,13 @@ impl Key {
         });
         let (low, high) = match condition {
             None => (first, last),
-            Some(RangeCondition::Eq(value)) => (at(value, END), at(value, PAST_END)),
-            Some(RangeCondition::Lt(value)) => (first, at(value, END)),
-            Some(RangeCondition::Le(value)) => (first, at(value, PAST_END)),
-            Some(RangeCondition::Gt(value)) => (at(value, PAST_END), last),
-            Some(RangeCondition::Ge(value)) => (at(value, END), last),
+            Some(RangeCondition::Compare(comparator, value)) => match comparator {
+                Comparator::Less => (first, at(value, END)),
+                Comparator::LessOrEqual => (first, at(value, PAST_END)),
+                Comparator::Greater => (at(value, PAST_END), last),
+                Comparator::GreaterOrEqual => (at(value, END), last),
+                Comparator::Equal | Comparator::NotEqual => (at(value, END), at(value, PAST_END)),
+            },
             Some(RangeCondition::Between(low, high)) => (at(low, END), at(high, PAST_END)),
             Some(RangeCondition::BeginsWith(prefix)) => {
                 let low = from(&|parts| escape(parts, &sort_bytes(prefix)));
@@ -172,6 +169,8 @@ fn number_bytes(number: Number) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -179,11 +178,9 @@ mod tests {
     /// Evaluates the condition directly.
     fn selects(condition: &RangeCondition, sort: &Value) -> bool {
         match condition {
-            RangeCondition::Eq(value) => sort == value,
-            RangeCondition::Lt(value) => sort < value,
-            RangeCondition::Le(value) => sort <= value,
-            RangeCondition::Gt(value) => sort > value,
-            RangeCondition::Ge(value) => sort >= value,
+            RangeCondition::Compare(comparator, value) => {
+                comparator.holds(Some(Cow::Borrowed(sort)), Some(Cow::Borrowed(value)))
+            }
             RangeCondition::Between(low, high) => (low..=high).contains(&sort),
             RangeCondition::BeginsWith(prefix) => sort.begins_with(prefix),
         }
@@ -220,11 +217,10 @@ mod tests {
             let key = Key::new(&partition, &[&sort]);
             let (low, high) = (text(&low), text(&high));
             let (low, high) = if low <= high { (low, high) } else { (high, low) };
-            for condition in [
-                RangeCondition::Eq(low.clone()), RangeCondition::Lt(low.clone()), RangeCondition::Le(low.clone()),
-                RangeCondition::Gt(low.clone()), RangeCondition::Ge(low.clone()),
-                RangeCondition::Between(low.clone(), high), RangeCondition::BeginsWith(low),
-            ] {
+            let comparators = ["=", "<", "<=", ">", ">="].map(|symbol| Comparator::of(symbol).unwrap());
+            let compare = comparators.map(|comparator| RangeCondition::Compare(comparator, low.clone()));
+            let others = [RangeCondition::Between(low.clone(), high), RangeCondition::BeginsWith(low)];
+            for condition in compare.into_iter().chain(others) {
                 let bounds = Key::collection(&partition, Some(&condition));
                 prop_assert_eq!(std::ops::RangeBounds::contains(&bounds, &key), selects(&condition, &sort), "{:?} {:?}", condition, sort);
             }

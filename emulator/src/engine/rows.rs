@@ -1,4 +1,4 @@
-//! The items of a table or index, ordered by key and indexed by hash, with a short history from which eventually consistent
+//! The items of a table, ordered by key and indexed by hash, with a short history from which eventually consistent
 //! reads return old values.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use crate::clock::Millis;
 /// The most history that is kept. Beyond it, the oldest is dropped: reads become fresher, and memory stays bounded.
 const MAX_UNDO: usize = 100_000;
 
-/// The rows of a table or of an index.
+/// The rows of a table.
 ///
 /// Reads and writes of one item find it by hash, at a cost that does not grow with the number of items. Only new and removed
 /// keys, and pages of several items, use the order.
@@ -37,10 +37,6 @@ pub(crate) type Range = (Bound<Key>, Bound<Key>);
 impl Rows {
     pub(crate) fn len(&self) -> usize {
         self.live
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.live == 0
     }
 
     /// The item now, or as it was at `as_of`.

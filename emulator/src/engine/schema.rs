@@ -1,4 +1,4 @@
-//! The key attributes of a table or index, and the checks that an item fits them.
+//! The key attributes of a table or a local index, and the checks that an item fits them.
 
 use super::key::Key;
 use crate::error::Error;
@@ -13,10 +13,6 @@ pub(crate) enum KeyType {
 }
 
 impl KeyType {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::S, Self::N, Self::B].into_iter().find(|key_type| key_type.name() == text)
-    }
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::S => "S",

@@ -1,15 +1,14 @@
 //! A table's stream: the assignment of changes to shards, and splits, rolls and trims.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::image::Image;
 use super::key::Key;
-use super::log::{Log, Record};
 use super::schema::Schema;
-use super::shard::{End, Shard};
+use super::shard::{End, Record, Shard};
 use crate::clock::{Millis, label, millis};
 use crate::config::Config;
 
@@ -23,12 +22,6 @@ pub(crate) enum StreamView {
 }
 
 impl StreamView {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::KeysOnly, Self::NewImage, Self::OldImage, Self::NewAndOldImages]
-            .into_iter()
-            .find(|view| view.name() == text)
-    }
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::KeysOnly => "KEYS_ONLY",
@@ -55,6 +48,9 @@ pub(crate) struct Change<'a> {
     pub(crate) by_service: bool,
 }
 
+/// The sequence number before a stream's first, of 21 digits as in DynamoDB.
+const BASE: u128 = 100_000_000_000_000_000_000;
+
 /// One stream, from the time at which it is enabled until 24 hours after it is disabled.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -66,29 +62,18 @@ pub(crate) struct Stream {
     pub(crate) created: Millis,
     /// When it was disabled or its table deleted.
     pub(crate) disabled: Option<Millis>,
-    /// Whether a split may cut through a collection.
-    pub(crate) splits_collections: bool,
     shards: BTreeMap<String, Shard>,
     /// The open shards by the start of their range. Together they cover the key space.
     open: BTreeMap<Key, String>,
     born: u32,
     sequence: u64,
-    base: u128,
     /// When the age of the open shards was last checked.
     swept: Millis,
 }
 
 impl Stream {
     /// A stream whose first shards divide the key space evenly.
-    pub(crate) fn new(
-        table: &str,
-        arn: &str,
-        view: StreamView,
-        schema: Schema,
-        has_indexes: bool,
-        now: Millis,
-        config: &Config,
-    ) -> Self {
+    pub(crate) fn new(table: &str, arn: &str, view: StreamView, schema: Schema, now: Millis, config: &Config) -> Self {
         let label = label(now);
         let mut stream = Self {
             arn: format!("{arn}/stream/{label}"),
@@ -98,12 +83,10 @@ impl Stream {
             schema,
             created: now,
             disabled: None,
-            splits_collections: config.split_collections && !has_indexes,
             shards: BTreeMap::new(),
             open: BTreeMap::new(),
             born: 0,
             sequence: 0,
-            base: config.first_sequence,
             swept: now,
         };
         let count = u64::from(config.shards.max(1));
@@ -129,7 +112,7 @@ impl Stream {
             created: now,
             start,
             end: None,
-            log: Log::default(),
+            log: VecDeque::new(),
             trimmed: 0,
             written: 0,
         };
@@ -146,12 +129,12 @@ impl Stream {
 
     /// Formats a sequence number for clients.
     pub(crate) fn sequence_text(&self, sequence: u64) -> String {
-        (self.base + u128::from(sequence)).to_string()
+        (BASE + u128::from(sequence)).to_string()
     }
 
     /// Parses a sequence number from a client.
     pub(crate) fn sequence_of(&self, text: &str) -> Option<u64> {
-        text.parse::<u128>().ok()?.checked_sub(self.base)?.try_into().ok()
+        text.parse::<u128>().ok()?.checked_sub(BASE)?.try_into().ok()
     }
 
     pub(crate) fn shard(&self, id: &str) -> Option<&Shard> {
@@ -176,7 +159,7 @@ impl Stream {
         };
         shard.trim_older(horizon);
         let delayed = if delay == 0 { now } else { now.saturating_add(rng.random_range(0..=delay)) };
-        let visible = shard.log.last().map_or(delayed, |last| last.visible.max(delayed));
+        let visible = shard.log.back().map_or(delayed, |last| last.visible.max(delayed));
         let Change { old, new, by_service, .. } = change;
         shard.append(Record { sequence, created: now, visible, old, new, by_service });
         let window = millis(config.stream_reorder);
@@ -199,18 +182,14 @@ impl Stream {
         Some(vec![self.open_shard(Some(id), low, high, now)])
     }
 
-    /// Closes a shard and opens two children, cut at `at`, or in the middle of its load or of its range. Returns `None` if the
-    /// shard is closed or cannot be cut there.
+    /// Closes a shard and opens two children, cut at the hash of `at`, or in the middle of its range. Collections stay whole.
+    /// Returns `None` if the shard is closed or cannot be cut there.
     pub(crate) fn split(&mut self, id: &str, at: Option<Key>, now: Millis) -> Option<Vec<String>> {
         let shard = self.shards.get(id).filter(|shard| shard.is_open())?;
-        let inside = |cut: &Key| *cut > shard.low && shard.high.as_ref().is_none_or(|high| cut < high);
-        let cut = match at {
-            Some(at) => Some(if self.splits_collections { at } else { at.start_of_hash() }).filter(inside),
-            None => {
-                let median = self.splits_collections.then(|| self.median(shard)).flatten();
-                median.filter(inside).or_else(|| Some(middle(shard)).filter(inside))
-            }
-        }?;
+        let cut = at.map_or_else(|| middle(shard), |at| Key::at_hash(at.hash()));
+        if cut <= shard.low || shard.high.as_ref().is_some_and(|high| cut >= *high) {
+            return None;
+        }
         let (low, high) = self.close(id, now)?;
         let left = self.open_shard(Some(id), low, Some(cut.clone()), now);
         let right = self.open_shard(Some(id), cut, high, now);
@@ -220,21 +199,6 @@ impl Stream {
     /// The open shard that contains this key.
     pub(crate) fn holding(&self, key: &Key) -> Option<&str> {
         self.open.range(..=key).next_back().map(|(_, id)| id.as_str())
-    }
-
-    /// The key in the middle of the latest changes.
-    fn median(&self, shard: &Shard) -> Option<Key> {
-        let mut keys: Vec<Key> = shard
-            .log
-            .newest()
-            .take(256)
-            .filter_map(|record| record.new.as_ref().or(record.old.as_ref()))
-            .filter_map(|image| self.schema.key_of(&image.key()).ok())
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let middle = keys.len() / 2;
-        keys.into_iter().nth(middle)
     }
 
     fn close(&mut self, id: &str, now: Millis) -> Option<(Key, Option<Key>)> {

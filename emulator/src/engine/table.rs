@@ -1,4 +1,4 @@
-//! A table: its schema, rows, local indexes, expiry and stream. All changes go through one function; `op` checks the requests.
+//! A table: its schema, rows, expiry and stream. All changes go through one function; `op` checks the requests.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,15 @@ use super::stream::{Change, Stream};
 use super::watch::Watch;
 use crate::clock::{Millis, millis};
 use crate::config::Config;
-use crate::error::Error;
 use crate::limits::{ON_DEMAND_PARTITIONS, PARTITION_READS, PARTITION_WRITES};
 use crate::value::{Item, Value};
 
-/// The attributes that a local index contains.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Projected {
-    All,
-    KeysOnly,
-    Include(Vec<String>),
-}
-
-/// A local secondary index: the same partition key and another sort key. It contains only items with that sort key.
-#[derive(Debug)]
+/// A local secondary index: the same partition key and another sort key. It can be declared, and is neither filled nor read.
+#[derive(Clone, Debug)]
 pub(crate) struct LocalIndex {
     pub(crate) name: String,
     pub(crate) range: KeyAttribute,
-    pub(crate) projected: Projected,
-    pub(crate) rows: Rows,
+    pub(crate) projection: &'static str,
 }
 
 /// Expiry by an attribute with the time in epoch seconds.
@@ -40,6 +30,17 @@ pub(crate) struct LocalIndex {
 pub(crate) struct Expiry {
     pub(crate) attribute: String,
     due: BTreeSet<(u64, Key)>,
+}
+
+impl Expiry {
+    fn follow(&mut self, key: &Key, old: Option<&Image>, new: Option<&Stored>) {
+        if let Some(at) = old.and_then(|image| expires(&image.item(), &self.attribute)) {
+            self.due.remove(&(at, key.clone()));
+        }
+        if let Some(at) = new.and_then(|stored| expires(&stored.item, &self.attribute)) {
+            self.due.insert((at, key.clone()));
+        }
+    }
 }
 
 /// Provisioned read and write units; `None` means on demand.
@@ -66,7 +67,7 @@ pub(crate) struct Table {
     pub(crate) bytes: usize,
 }
 
-/// An item to store: as a tree for the indexes, and as its image.
+/// An item to store: as a tree, and as its image.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) item: Item,
@@ -114,14 +115,7 @@ impl Table {
         asked.div_ceil(PARTITION_READS * PARTITION_WRITES).max(1)
     }
 
-    pub(crate) fn index(&self, name: &str) -> Result<&LocalIndex, Error> {
-        self.indexes
-            .iter()
-            .find(|index| index.name == name)
-            .ok_or_else(|| Error::validation(format!("The table does not have the specified index: {name}")))
-    }
-
-    /// Sets or removes one item in the rows, the indexes, the expiry and the stream. A write that changes nothing has no
+    /// Sets or removes one item in the rows, the expiry and the stream. A write that changes nothing has no
     /// effect.
     pub(crate) fn write(&mut self, key: &Key, new: Option<&Stored>, context: &mut Context<'_>) {
         let old = self.rows.get(key, None).cloned();
@@ -132,7 +126,9 @@ impl Table {
         let image = new.map(|stored| stored.image.clone());
         self.bytes += image.as_ref().map_or(0, Image::size);
         self.bytes -= old.as_ref().map_or(0, Image::size);
-        self.reindex(key, old.as_ref(), new, context.now, lag);
+        if let Some(expiry) = &mut self.expiry {
+            expiry.follow(key, old.as_ref(), new);
+        }
         self.rows.set(key, image.clone(), context.now, lag);
         if let Some(journal) = &mut self.journal {
             journal.note(context.now, key, old.clone());
@@ -143,29 +139,6 @@ impl Table {
         if let Some(stream) = &mut self.stream {
             let change = Change { key, old, new: image, by_service: context.by_service };
             stream.append(change, context.now, context.config, context.rng);
-        }
-    }
-
-    fn reindex(&mut self, key: &Key, old: Option<&Image>, new: Option<&Stored>, now: Millis, lag: Millis) {
-        let had_entries = self.indexes.iter().any(|index| !index.rows.is_empty()) || self.expiry.is_some();
-        let old = old.filter(|_| had_entries).map(|image| Stored { item: image.item(), image: image.clone() });
-        for index in &mut self.indexes {
-            let entry = |stored: &Stored| index_key(&self.schema, &index.range, &stored.item);
-            let (before, after) = (old.as_ref().and_then(entry), new.and_then(entry));
-            if let Some(before) = before.filter(|before| after.as_ref() != Some(before)) {
-                index.rows.set(&before, None, now, lag);
-            }
-            if let (Some(after), Some(stored)) = (after, new) {
-                index.rows.set(&after, Some(stored.image.clone()), now, lag);
-            }
-        }
-        if let Some(expiry) = &mut self.expiry {
-            if let Some(at) = old.as_ref().and_then(|stored| expires(&stored.item, &expiry.attribute)) {
-                expiry.due.remove(&(at, key.clone()));
-            }
-            if let Some(at) = new.and_then(|stored| expires(&stored.item, &expiry.attribute)) {
-                expiry.due.insert((at, key.clone()));
-            }
         }
     }
 
@@ -206,14 +179,6 @@ impl Table {
         }
         due.len()
     }
-}
-
-/// The key of an item in an index, if the item has the index's sort key.
-pub(crate) fn index_key(schema: &Schema, range: &KeyAttribute, item: &Item) -> Option<Key> {
-    let sort = item.get(&range.name).filter(|value| value.type_code() == range.key_type.name())?;
-    let base = schema.range.as_ref().and_then(|base| item.get(&base.name));
-    let sorts: Vec<&Value> = std::iter::once(sort).chain(base).collect();
-    Some(Key::new(item.get(&schema.hash.name)?, &sorts))
 }
 
 /// A time more than five years ago is assumed to be a mistake and never expires, as in DynamoDB.

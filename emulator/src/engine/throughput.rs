@@ -122,16 +122,6 @@ mod tests {
     }
 
     #[test]
-    fn a_key_gets_its_units_per_second_and_pays_back_what_it_overdraws() {
-        let mut meter = Meter::new(Some(10));
-        spend(&mut meter, 1, 19, 0);
-        assert!(meter.admits(&place(1), 0), "half a unit is left");
-        spend(&mut meter, 1, 21, 0);
-        assert!(!meter.admits(&place(1), 1000), "two seconds' units were used");
-        assert!(meter.admits(&place(1), 1001) && meter.admits(&place(2), 0));
-    }
-
-    #[test]
     fn empty_buckets_are_removed() {
         let mut meter = Meter::new(Some(1));
         for hash in 0..10_000 {

@@ -36,17 +36,3 @@ impl Tokens {
         self.done.insert(token, fingerprint);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_remembered_for_ten_minutes() {
-        let mut tokens = Tokens::default();
-        tokens.remember("t".into(), 1, 0);
-        assert_eq!(tokens.is_done("t", 1, TOKEN_MILLIS), Ok(true));
-        assert_eq!(tokens.is_done("t", 2, TOKEN_MILLIS).unwrap_err().kind, Kind::IdempotentParameterMismatch);
-        assert_eq!(tokens.is_done("t", 2, TOKEN_MILLIS + 1), Ok(false));
-    }
-}

@@ -40,7 +40,7 @@ pub(super) enum Operand {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparator {
+pub enum Comparator {
     Equal,
     NotEqual,
     Less,
@@ -142,7 +142,7 @@ impl Operand {
 
 impl Comparator {
     /// Compares two values. Values of different types are unequal and have no order; an absent value is unequal to everything.
-    fn holds(self, left: Option<Cow<'_, Value>>, right: Option<Cow<'_, Value>>) -> bool {
+    pub(crate) fn holds(self, left: Option<Cow<'_, Value>>, right: Option<Cow<'_, Value>>) -> bool {
         let (Some(left), Some(right)) = (left, right) else { return self == Self::NotEqual };
         match self {
             Self::Equal => left == right,
@@ -155,7 +155,7 @@ impl Comparator {
     }
 
     /// The comparator with this symbol.
-    pub(super) fn of(symbol: &str) -> Option<Self> {
+    pub(crate) fn of(symbol: &str) -> Option<Self> {
         Some(match symbol {
             "=" => Self::Equal,
             "<>" | "!=" => Self::NotEqual,
@@ -165,6 +165,17 @@ impl Comparator {
             ">=" => Self::GreaterOrEqual,
             _ => return None,
         })
+    }
+
+    /// The comparator with which the operands can change places.
+    pub(super) fn flipped(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+            same => same,
+        }
     }
 
     pub(super) fn symbol(self) -> &'static str {

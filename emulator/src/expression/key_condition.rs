@@ -8,7 +8,7 @@ use crate::value::{Invalid, Value};
 #[derive(Clone, Debug)]
 pub struct KeyCondition(Vec<(String, RangeCondition)>);
 
-/// The range of a key condition in a table or index with a known key schema.
+/// The range of a key condition in a table with a known key schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The hash key of every selected item.
@@ -20,11 +20,8 @@ pub struct KeyRange {
 /// A condition on the sort key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeCondition {
-    Eq(Value),
-    Lt(Value),
-    Le(Value),
-    Gt(Value),
-    Ge(Value),
+    /// A comparison other than `<>`.
+    Compare(Comparator, Value),
     /// `BETWEEN`, inclusive.
     Between(Value, Value),
     BeginsWith(Value),
@@ -47,7 +44,9 @@ impl KeyCondition {
         let missed = |name: &str| Invalid::new(format!("Query condition missed key schema element: {name}"));
         let unsupported = || Invalid::new("Query key condition not supported");
         let at = self.0.iter().position(|(name, _)| name == hash_name).ok_or_else(|| missed(hash_name))?;
-        let (_, RangeCondition::Eq(hash)) = self.0.swap_remove(at) else { return Err(unsupported()) };
+        let (_, RangeCondition::Compare(Comparator::Equal, hash)) = self.0.swap_remove(at) else {
+            return Err(unsupported());
+        };
         let range = match (self.0.pop(), range_name) {
             (None, _) => None,
             (Some((name, condition)), Some(range_name)) if name == range_name => Some(condition),
@@ -95,15 +94,10 @@ fn comparison(left: Operand, comparator: Comparator, right: Operand) -> Result<(
         attribute => attribute_name(attribute)?,
     };
     let value = literal(value)?;
-    let condition = match (comparator, flipped) {
-        (Comparator::NotEqual, _) => return Err(no_operator("<>")),
-        (Comparator::Equal, _) => RangeCondition::Eq(value),
-        (Comparator::Less, false) | (Comparator::Greater, true) => RangeCondition::Lt(value),
-        (Comparator::LessOrEqual, false) | (Comparator::GreaterOrEqual, true) => RangeCondition::Le(value),
-        (Comparator::Greater, false) | (Comparator::Less, true) => RangeCondition::Gt(value),
-        (Comparator::GreaterOrEqual, false) | (Comparator::LessOrEqual, true) => RangeCondition::Ge(value),
-    };
-    Ok((name, condition))
+    if comparator == Comparator::NotEqual {
+        return Err(no_operator("<>"));
+    }
+    Ok((name, RangeCondition::Compare(if flipped { comparator.flipped() } else { comparator }, value)))
 }
 
 fn first_operand(operator: &str, operand: Operand) -> Result<String, Invalid> {
@@ -146,12 +140,7 @@ impl RangeCondition {
     pub fn operands(&self) -> impl Iterator<Item = &Value> {
         let (first, second) = match self {
             Self::Between(low, high) => (low, Some(high)),
-            Self::Eq(value)
-            | Self::Lt(value)
-            | Self::Le(value)
-            | Self::Gt(value)
-            | Self::Ge(value)
-            | Self::BeginsWith(value) => (value, None),
+            Self::Compare(_, value) | Self::BeginsWith(value) => (value, None),
         };
         std::iter::once(first).chain(second)
     }

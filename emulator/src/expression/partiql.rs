@@ -18,8 +18,6 @@ use super::token::Token;
 use super::{Condition, Update};
 use crate::value::{Invalid, Item, Value};
 
-const EXISTS: &str = "EXISTS can only be used in ExecuteTransaction write requests.";
-
 /// A parsed statement, with its parameters in place of each `?`.
 #[derive(Clone, Debug)]
 pub struct Statement {
@@ -30,17 +28,10 @@ pub struct Statement {
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Insert(Item),
-    Update(Update, Filter, Option<Returning>),
-    Delete(Filter, Option<Returning>),
+    Update(Update, Filter),
+    Delete(Filter),
     /// The selected parts, or `None` for all.
     Select(Option<Fields>, Filter),
-}
-
-/// The `RETURNING` clause: all or only the modified attributes, after or before the change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Returning {
-    pub(crate) all: bool,
-    pub(crate) new: bool,
 }
 
 /// The parts of an item that a `SELECT` names, each with its name in the result.
@@ -140,17 +131,6 @@ impl Filter {
         Ok(found)
     }
 
-    /// Removes and returns the possible values of this attribute: that of an equality, or those of an `IN`.
-    pub(crate) fn take_values(&mut self, attribute: &str) -> Result<Vec<Value>, Invalid> {
-        if let Some(value) = self.take_value(attribute)? {
-            return Ok(vec![value]);
-        }
-        let Some(at) = self.0.iter().position(|node| is_list(node, attribute)) else { return Ok(Vec::new()) };
-        let Node::In(_, candidates) = self.0.remove(at) else { return Ok(Vec::new()) };
-        let value = |operand| if let Operand::Value(value) = operand { Some(value) } else { None };
-        Ok(candidates.into_iter().filter_map(value).collect())
-    }
-
     /// The remaining condition.
     pub(crate) fn into_condition(mut self) -> Option<Condition> {
         let node = if self.0.len() > 1 { Node::And(self.0) } else { self.0.pop()? };
@@ -186,10 +166,4 @@ fn is_equality(node: &Node, attribute: &str) -> bool {
         | Node::Compare(Operand::Value(_), Comparator::Equal, Operand::Path(path)) => path.is_attribute(attribute),
         _ => false,
     }
-}
-
-/// Whether the node requires that an attribute is one of several values.
-fn is_list(node: &Node, attribute: &str) -> bool {
-    let Node::In(Operand::Path(path), candidates) = node else { return false };
-    path.is_attribute(attribute) && candidates.iter().all(|candidate| matches!(candidate, Operand::Value(_)))
 }

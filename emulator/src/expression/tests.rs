@@ -4,7 +4,7 @@ mod updates;
 
 use std::collections::BTreeMap;
 
-use super::{Condition, KeyCondition, KeyRange, Kind, Placeholders, Projection, RangeCondition, Update};
+use super::{Comparator, Condition, KeyCondition, KeyRange, Kind, Placeholders, Projection, RangeCondition, Update};
 use crate::value::{Item, Value};
 
 fn item(json: &str) -> Item {
@@ -168,14 +168,15 @@ fn key(text: &str) -> Result<KeyRange, String> {
 fn a_key_condition_is_a_hash_key_and_a_range() {
     let (a, b) = (value(r#"{"S":"a"}"#), value(r#"{"S":"b"}"#));
     let selected = |range| Ok(KeyRange { hash: a.clone(), range });
+    let compared = |comparator| selected(Some(RangeCondition::Compare(comparator, b.clone())));
     assert_eq!(key("pk = :a"), selected(None));
-    assert_eq!(key("(pk = :a) AND (sk = :b)"), selected(Some(RangeCondition::Eq(b.clone()))));
-    assert_eq!(key("sk < :b AND :a = pk"), selected(Some(RangeCondition::Lt(b.clone()))));
-    assert_eq!(key("pk = :a AND :b < sk"), selected(Some(RangeCondition::Gt(b.clone()))));
-    assert_eq!(key("pk = :a AND :b >= sk"), selected(Some(RangeCondition::Le(b.clone()))));
-    assert_eq!(key("pk = :a AND sk >= :b"), selected(Some(RangeCondition::Ge(b.clone()))));
+    assert_eq!(key("(pk = :a) AND (sk = :b)"), compared(Comparator::Equal));
+    assert_eq!(key("sk < :b AND :a = pk"), compared(Comparator::Less));
+    assert_eq!(key("pk = :a AND :b < sk"), compared(Comparator::Greater));
+    assert_eq!(key("pk = :a AND :b >= sk"), compared(Comparator::LessOrEqual));
+    assert_eq!(key("pk = :a AND sk >= :b"), compared(Comparator::GreaterOrEqual));
     assert_eq!(key("pk = :a AND begins_with(sk, :b)"), selected(Some(RangeCondition::BeginsWith(b.clone()))));
-    assert_eq!(key("pk = :a AND sk BETWEEN :a AND :b"), selected(Some(RangeCondition::Between(a.clone(), b))));
+    assert_eq!(key("pk = :a AND sk BETWEEN :a AND :b"), selected(Some(RangeCondition::Between(a.clone(), b.clone()))));
 }
 
 #[test]

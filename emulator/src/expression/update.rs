@@ -22,7 +22,7 @@ pub(super) struct Action {
 
 #[derive(Clone, Debug)]
 pub(super) enum Verb {
-    Set(Expression),
+    Set(Operand),
     Remove,
     /// Adds to a number or set.
     Add(Value),
@@ -31,18 +31,14 @@ pub(super) enum Verb {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Expression {
-    Operand(Operand),
-    Sum(Operand, Operand),
-    Difference(Operand, Operand),
-}
-
-#[derive(Clone, Debug)]
 pub(super) enum Operand {
     Path(Path),
     Value(Value),
     IfNotExists(Path, Box<Operand>),
-    ListAppend(Box<Operand>, Box<Operand>),
+    ListAppend(Box<[Operand; 2]>),
+    // The grammar allows these two only as the whole right side of an assignment.
+    Sum(Box<[Operand; 2]>),
+    Difference(Box<[Operand; 2]>),
 }
 
 impl Update {

@@ -9,20 +9,18 @@ use serde::Deserialize;
 use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::journal::Journal;
-use crate::engine::rows::Rows;
-use crate::engine::table::{Context, LocalIndex, Stored, Table};
+use crate::engine::table::{Context, Stored, Table};
 use crate::error::{Error, Kind};
-use crate::wire::json::Writer;
+use crate::json::Writer;
 
 use super::Operation;
 use super::describe::{described, seconds};
-use super::params::{Unsupported, check_table_name, refuse, required};
+use super::params::{check_table_name, required};
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Specification {
     point_in_time_recovery_enabled: bool,
-    recovery_period_in_days: Unsupported,
 }
 
 /// Enables or disables point-in-time recovery at once. Disabling it discards the history.
@@ -38,7 +36,6 @@ impl Operation for UpdateContinuousBackups {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
         let given = required("pointInTimeRecoverySpecification", self.point_in_time_recovery_specification)?;
-        refuse(&[("RecoveryPeriodInDays", &given.recovery_period_in_days)])?;
         let now = engine.now;
         let table = found(engine.table_mut(&self.table_name), &self.table_name)?;
         match given.point_in_time_recovery_enabled {
@@ -87,7 +84,7 @@ fn said(table: &Table, now: Millis) -> Vec<u8> {
 /// Creates a table with the contents of another one at a point in time. As in DynamoDB, it has the keys, local indexes and
 /// items, but no stream, expiry or recovery.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct RestoreTableToPointInTime {
     #[serde(default)]
     source_table_name: String,
@@ -95,27 +92,10 @@ pub(crate) struct RestoreTableToPointInTime {
     target_table_name: String,
     restore_date_time: Option<f64>,
     use_latest_restorable_time: Option<bool>,
-    source_table_arn: Unsupported,
-    billing_mode_override: Unsupported,
-    global_secondary_index_override: Unsupported,
-    local_secondary_index_override: Unsupported,
-    provisioned_throughput_override: Unsupported,
-    on_demand_throughput_override: Unsupported,
-    #[serde(rename = "SSESpecificationOverride")]
-    sse_specification_override: Unsupported,
 }
 
 impl Operation for RestoreTableToPointInTime {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse(&[
-            ("SourceTableArn", &self.source_table_arn),
-            ("BillingModeOverride", &self.billing_mode_override),
-            ("GlobalSecondaryIndexOverride", &self.global_secondary_index_override),
-            ("LocalSecondaryIndexOverride", &self.local_secondary_index_override),
-            ("ProvisionedThroughputOverride", &self.provisioned_throughput_override),
-            ("OnDemandThroughputOverride", &self.on_demand_throughput_override),
-            ("SSESpecificationOverride", &self.sse_specification_override),
-        ])?;
         check_table_name(&self.source_table_name)?;
         check_table_name(&self.target_table_name)?;
         let at = self.moment(engine.now)?;
@@ -132,7 +112,7 @@ impl Operation for RestoreTableToPointInTime {
             return Err(Error::new(Kind::TableAlreadyExists, why));
         }
         let restored = self.restored(engine, at)?;
-        let answer = described("TableDescription", &restored, "ACTIVE");
+        let answer = described("TableDescription", &restored);
         engine.add_table(restored);
         Ok(answer)
     }
@@ -160,14 +140,7 @@ impl RestoreTableToPointInTime {
         if let Some(journal) = &source.journal {
             journal.undo(&mut items, at);
         }
-        let index = |index: &LocalIndex| LocalIndex {
-            name: index.name.clone(),
-            range: index.range.clone(),
-            projected: index.projected.clone(),
-            rows: Rows::default(),
-        };
-        let indexes = source.indexes.iter().map(index).collect();
-        let (schema, provisioned) = (source.schema.clone(), source.provisioned);
+        let (schema, provisioned, indexes) = (source.schema.clone(), source.provisioned, source.indexes.clone());
         let mut table = Table::new(self.target_table_name.clone(), schema, provisioned, engine);
         table.indexes = indexes;
         let mut context = Context { now: engine.now, config: &engine.config, rng: &mut engine.rng, by_service: false };

@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::schema::{KeyAttribute, Schema};
-use crate::engine::table::{LocalIndex, Projected, Table};
+use crate::engine::table::{LocalIndex, Table};
 use crate::error::Error;
+use crate::json::Writer;
 use crate::limits::TABLES_PAGE;
-use crate::wire::json::Writer;
 
 use super::Operation;
 use super::params::{check_table_name, page_limit};
@@ -28,7 +28,7 @@ impl Operation for DescribeTable {
         let table = engine.find_table(&self.table_name).ok_or_else(|| {
             Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
         })?;
-        Ok(described("Table", table, "ACTIVE"))
+        Ok(described("Table", table))
     }
 }
 
@@ -61,8 +61,8 @@ impl Operation for ListTables {
 }
 
 /// An answer whose only member describes a table.
-pub(super) fn described(member: &str, table: &Table, status: &str) -> Vec<u8> {
-    let mut description = standing(table, status);
+pub(super) fn described(member: &str, table: &Table) -> Vec<u8> {
+    let mut description = standing(table, "ACTIVE");
     description["CreationDateTime"] = json!(seconds(table.created));
     description["AttributeDefinitions"] = attribute_definitions(table);
     description["KeySchema"] = key_schema(&table.schema.hash, table.schema.range.as_ref());
@@ -107,17 +107,12 @@ fn standing(table: &Table, status: &str) -> serde_json::Value {
 }
 
 fn described_index(table: &Table, index: &LocalIndex) -> serde_json::Value {
-    let projection = match &index.projected {
-        Projected::All => json!({"ProjectionType": "ALL"}),
-        Projected::KeysOnly => json!({"ProjectionType": "KEYS_ONLY"}),
-        Projected::Include(names) => json!({"ProjectionType": "INCLUDE", "NonKeyAttributes": names}),
-    };
     json!({
         "IndexName": index.name,
         "IndexArn": format!("{}/index/{}", table.arn, index.name),
         "KeySchema": key_schema(&table.schema.hash, Some(&index.range)),
-        "Projection": projection,
-        "ItemCount": index.rows.len(),
+        "Projection": {"ProjectionType": index.projection},
+        "ItemCount": 0,
         "IndexSizeBytes": 0,
     })
 }

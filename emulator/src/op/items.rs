@@ -9,12 +9,12 @@ use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::throughput::Use;
 use crate::error::Error;
+use crate::json::Writer;
 use crate::value::Item;
-use crate::wire::json::Writer;
 
 use super::Operation;
-use super::capacity::{Consumed, Report, read_halves};
-use super::params::{Names, ReturnValues, Unsupported, check_table_name, parse_projection, refuse, required};
+use super::capacity::{Consumed, Halves, Report, read_halves};
+use super::params::{Names, ReturnValues, check_table_name, parse_projection, required};
 use super::write::{Action, Parameters, Verb};
 
 /// Puts an item.
@@ -74,10 +74,6 @@ impl<V: Single> Operation for Write<V> {
 impl<V: Single> Write<V> {
     fn read(&mut self) -> Result<(Answer, Action), Error> {
         let parameters = std::mem::take(&mut self.parameters);
-        if V::VERB == Verb::Update {
-            refuse(&[("AttributeUpdates", &parameters.attribute_updates)])?;
-        }
-        refuse(&[("Expected", &parameters.expected), ("ConditionalOperator", &parameters.conditional_operator)])?;
         let mut returns = ReturnValues::parse(parameters.return_values.as_deref())?;
         if V::VERB != Verb::Update {
             returns = returns.only_old()?;
@@ -114,13 +110,15 @@ impl Answer {
 pub(super) fn refuse_metrics(given: Option<&str>) -> Result<(), Error> {
     match given {
         None | Some("NONE") => Ok(()),
-        Some(_) => refuse(&[("ReturnItemCollectionMetrics", &Some(serde::de::IgnoredAny))]),
+        Some(_) => {
+            Err(Error::validation("The parameter ReturnItemCollectionMetrics is not supported by this emulator"))
+        }
     }
 }
 
 /// Reads an item.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct GetItem {
     #[serde(default)]
     table_name: String,
@@ -129,12 +127,10 @@ pub(crate) struct GetItem {
     projection_expression: Option<String>,
     expression_attribute_names: Names,
     return_consumed_capacity: Option<String>,
-    attributes_to_get: Unsupported,
 }
 
 impl Operation for GetItem {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse(&[("AttributesToGet", &self.attributes_to_get)])?;
         check_table_name(&self.table_name)?;
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         let consistent = self.consistent_read.unwrap_or(false);
@@ -163,8 +159,12 @@ pub(super) fn read_item(
     let as_of = engine.as_of(consistent);
     engine.admit(Use::Read, table, key)?;
     let found = engine.table(table)?.rows.get(key, as_of).cloned();
-    let halves = read_halves(found.as_ref().map_or(0, Image::size), consistent);
+    pay_read(table, key, read_halves(found.as_ref().map_or(0, Image::size), consistent), engine, consumed);
+    Ok(found)
+}
+
+/// Adds the cost of a read.
+pub(super) fn pay_read(table: &str, key: &Key, halves: Halves, engine: &mut Engine, consumed: &mut Consumed) {
     consumed.add(table, halves);
     engine.spend(Use::Read, table, key, halves);
-    Ok(found)
 }

@@ -1,8 +1,6 @@
-//! Parameters that several operations share, and the errors for DynamoDB's parameters that are not supported.
+//! Parameters that several operations share.
 
 use std::collections::BTreeMap;
-
-use serde::de::IgnoredAny;
 
 use crate::error::Error;
 use crate::expression::{Placeholders, Projection};
@@ -10,17 +8,6 @@ use crate::value::Values;
 
 /// `ExpressionAttributeNames`.
 pub(super) type Names = Option<BTreeMap<String, String>>;
-
-/// A parameter that is not implemented; only its presence is recorded.
-pub(super) type Unsupported = Option<IgnoredAny>;
-
-/// Refuses a request with unsupported parameters, by name, instead of ignoring them.
-pub(super) fn refuse(parameters: &[(&str, &Unsupported)]) -> Result<(), Error> {
-    match parameters.iter().find(|(_, given)| given.is_some()) {
-        None => Ok(()),
-        Some((name, _)) => Err(Error::validation(format!("The parameter {name} is not supported by this emulator"))),
-    }
-}
 
 /// Parses a parameter with a few possible words. The first one is the default.
 pub(super) fn one_of<T: Copy>(parameter: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T, Error> {

@@ -12,23 +12,24 @@ use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::schema::Schema;
 use crate::error::{Error, Kind};
-use crate::expression::partiql::{Body, Fields, Filter, Returning, no_item, target};
+use crate::expression::partiql::{Body, Fields, Filter, no_item, target};
 use crate::expression::{Condition, Statement};
 use crate::limits::STATEMENT_CHARS;
 use crate::value::{Item, Value};
 
 use super::capacity::Consumed;
 use super::items::read_item;
-use super::params::{ReturnValues, Unsupported, constraint, shows_item_on_failure, wrong_length};
+use super::params::{constraint, shows_item_on_failure, wrong_length};
 use super::write::{Action, Returned, Verb};
 
 const NO_KEY: &str = "Where clause does not contain a mandatory equality on all key attributes";
+const NO_READ_KEY: &str = "A SELECT without the whole key is not supported by this emulator";
 const NO_BATCH_KEY: &str =
     "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
 /// A statement in a request.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct StatementRequest {
     #[serde(default)]
     statement: String,
@@ -37,8 +38,6 @@ struct StatementRequest {
     return_values_on_condition_check_failure: Option<String>,
     // The remaining ones are parameters of ExecuteStatement.
     return_consumed_capacity: Option<String>,
-    limit: Unsupported,
-    next_token: Unsupported,
 }
 
 /// A parsed statement.
@@ -81,85 +80,72 @@ impl StatementRequest {
 
 /// A statement that is resolved with its table.
 enum Met {
-    Write { action: Action, key: Key, returns: ReturnValues },
-    Read { table: String, keys: Vec<Key>, condition: Option<Condition>, fields: Option<Fields>, consistent: bool },
+    Write { action: Action, key: Key },
+    Read { table: String, key: Key, condition: Option<Condition>, fields: Option<Fields>, consistent: bool },
 }
 
 impl Prepared {
-    /// Resolves the statement with its table. In a batch, a `SELECT` must name one whole key and nothing else.
+    /// Resolves the statement with its table. It must name one whole key, and a `SELECT` in a batch nothing else.
     fn meet(self, engine: &Engine, in_batch: bool) -> Result<Met, Error> {
         let Self { statement: Statement { table: name, body }, consistent, shows_item } = self;
         check_table(&name)?;
         let table = engine.table(&name)?;
         let schema = &table.schema;
         let hash = schema.hash.name.as_str();
-        let (action, returning) = match body {
+        let action = match body {
             Body::Insert(item) => {
                 check_keys(&item, schema)?;
-                (Action::new(Verb::Put, name, item, None, Some(no_item(hash)), false), None)
+                Action::new(Verb::Put, name, item, None, Some(no_item(hash)), false)
             }
-            Body::Update(update, mut filter, returning) => {
-                let key = whole_key(&mut filter, schema)?;
+            Body::Update(update, mut filter) => {
+                let key = whole_key(&mut filter, schema)?.ok_or_else(|| Error::validation(NO_KEY))?;
                 let condition = Some(filter.of_an_item(hash));
-                (Action::new(Verb::Update, name, key, Some(update), condition, shows_item), returning)
+                Action::new(Verb::Update, name, key, Some(update), condition, shows_item)
             }
-            Body::Delete(mut filter, returning) => {
-                let key = whole_key(&mut filter, schema)?;
+            Body::Delete(mut filter) => {
+                let key = whole_key(&mut filter, schema)?.ok_or_else(|| Error::validation(NO_KEY))?;
                 let condition = filter.of_any_item(hash);
-                (Action::new(Verb::Delete, name, key, None, condition, shows_item), returning)
+                Action::new(Verb::Delete, name, key, None, condition, shows_item)
             }
             Body::Select(fields, mut filter) => {
-                let keys = read_keys(&mut filter, schema)?;
-                if in_batch && (keys.len() != 1 || !filter.is_empty()) {
-                    return Err(Error::validation(NO_BATCH_KEY));
-                }
-                if keys.is_empty() {
-                    let unsupported = "A SELECT without the whole key is not supported by this emulator";
-                    return Err(Error::validation(unsupported));
-                }
-                return Ok(Met::Read { table: name, keys, condition: filter.into_condition(), fields, consistent });
+                let key = whole_key(&mut filter, schema)?.filter(|_| !in_batch || filter.is_empty());
+                let refused = if in_batch { NO_BATCH_KEY } else { NO_READ_KEY };
+                let key = schema.key_of(&key.ok_or_else(|| Error::validation(refused))?)?;
+                return Ok(Met::Read { table: name, key, condition: filter.into_condition(), fields, consistent });
             }
         };
-        let key = action.key(table)?;
-        Ok(Met::Write { action, key, returns: returns(returning) })
+        Ok(Met::Write { key: action.key(table)?, action })
     }
 }
 
 impl Met {
-    /// The keys of its items.
-    fn items(&self) -> impl Iterator<Item = (&str, &Key)> {
-        let (table, keys) = match self {
-            Self::Write { action, key, .. } => (action.table.as_str(), std::slice::from_ref(key)),
-            Self::Read { table, keys, .. } => (table.as_str(), keys.as_slice()),
-        };
-        keys.iter().map(move |key| (table, key))
+    /// The table and the key of its item.
+    fn item(&self) -> (&str, &Key) {
+        match self {
+            Self::Write { action, key } => (&action.table, key),
+            Self::Read { table, key, .. } => (table, key),
+        }
     }
 
-    /// Executes it alone, and adds the cost.
-    fn carry_out(self, engine: &mut Engine, consumed: &mut Consumed) -> Result<Vec<Returned>, Error> {
+    /// Executes it alone, and adds the cost. Returns what a `SELECT` has found.
+    fn carry_out(self, engine: &mut Engine, consumed: &mut Consumed) -> Result<Option<Returned>, Error> {
         match self {
-            Self::Write { mut action, key, returns } => match action.carry_out(&key, engine, consumed) {
-                Ok(plan) => Ok(plan.returned(returns, &action).into_iter().collect()),
+            Self::Write { mut action, key } => match action.carry_out(&key, engine, consumed) {
+                Ok(_) => Ok(None),
                 Err(error) if action.verb == Verb::Put && error.kind == Kind::ConditionalCheckFailed => {
                     Err(Error::new(Kind::DuplicateItem, "Duplicate primary key exists in table"))
                 }
                 Err(error) => Err(error),
             },
-            Self::Read { table, keys, condition, fields, consistent } => {
-                let mut found = Vec::new();
-                for key in &keys {
-                    let Some(image) = read_item(&table, key, consistent, engine, consumed)? else { continue };
-                    if condition.is_none() && fields.is_none() {
-                        found.push(Returned::Whole(image));
-                        continue;
-                    }
-                    let item = image.item();
-                    if condition.as_ref().is_none_or(|condition| condition.holds(Some(&item))) {
-                        let parts = fields.as_ref().map(|fields| fields.project(&item));
-                        found.push(parts.map_or(Returned::Whole(image), Returned::Parts));
-                    }
+            Self::Read { table, key, condition, fields, consistent } => {
+                let Some(image) = read_item(&table, &key, consistent, engine, consumed)? else { return Ok(None) };
+                if condition.is_some_and(|condition| !condition.holds(Some(&image.item()))) {
+                    return Ok(None);
                 }
-                Ok(found)
+                Ok(Some(match fields {
+                    Some(fields) => Returned::Parts(fields.project(&image.item())),
+                    None => Returned::Whole(image),
+                }))
             }
         }
     }
@@ -196,46 +182,13 @@ fn check_type(name: &str, value: &Value, code: &str) -> Result<(), Error> {
     )))
 }
 
-/// The key of a write.
-fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Item, Error> {
+/// The whole key in a `WHERE` clause.
+fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Option<Item>, Error> {
     let mut key = Item::new();
     for attribute in schema.attributes() {
-        let value = filter.take_value(&attribute.name)?.ok_or_else(|| Error::validation(NO_KEY))?;
+        let Some(value) = filter.take_value(&attribute.name)? else { return Ok(None) };
         check_type(&attribute.name, &value, attribute.key_type.name())?;
         key.insert(attribute.name.as_str(), value);
     }
-    Ok(key)
-}
-
-/// The keys of a `SELECT`, in the order of its lists; none if it does not name whole keys.
-fn read_keys(filter: &mut Filter, schema: &Schema) -> Result<Vec<Key>, Error> {
-    let mut keys = vec![Item::new()];
-    for attribute in schema.attributes() {
-        let values = filter.take_values(&attribute.name)?;
-        values.iter().try_for_each(|value| check_type(&attribute.name, value, attribute.key_type.name()))?;
-        let with = |key: &Item, value: &Value| {
-            let mut key = key.clone();
-            key.insert(attribute.name.as_str(), value.clone());
-            key
-        };
-        keys = keys.iter().flat_map(|key| values.iter().map(move |value| with(key, value))).collect();
-    }
-    let mut distinct = Vec::with_capacity(keys.len());
-    for key in keys {
-        let key = schema.key_of(&key)?;
-        if !distinct.contains(&key) {
-            distinct.push(key);
-        }
-    }
-    Ok(distinct)
-}
-
-fn returns(returning: Option<Returning>) -> ReturnValues {
-    match returning {
-        None => ReturnValues::None,
-        Some(Returning { all: true, new: false }) => ReturnValues::AllOld,
-        Some(Returning { all: false, new: false }) => ReturnValues::UpdatedOld,
-        Some(Returning { all: true, new: true }) => ReturnValues::AllNew,
-        Some(Returning { all: false, new: true }) => ReturnValues::UpdatedNew,
-    }
+    Ok(Some(key))
 }

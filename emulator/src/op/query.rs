@@ -7,15 +7,15 @@ use serde::Deserialize;
 use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::rows::Range;
-use crate::engine::schema::KeyAttribute;
+use crate::engine::schema::{KeyAttribute, Schema};
 use crate::engine::throughput::Use;
 use crate::error::Error;
-use crate::expression::{KeyCondition, KeyRange, RangeCondition};
+use crate::expression::{Comparator, KeyCondition, KeyRange, RangeCondition};
 use crate::value::Value;
 
 use super::Operation;
-use super::page::{Ask, Parameters, ReadExpressions, Source};
-use super::params::{placeholders, refuse};
+use super::page::{Ask, Parameters, ReadExpressions, start_key};
+use super::params::placeholders;
 
 /// Reads a part of a collection.
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,6 @@ pub(crate) struct Query(Parameters);
 impl Operation for Query {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let Self(mut asked) = self;
-        refuse(&[("KeyConditions", &asked.key_conditions), ("QueryFilter", &asked.query_filter)])?;
         let (limit, report) = asked.check()?;
         let consistent = asked.consistent_read.unwrap_or(false);
         let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
@@ -38,26 +37,28 @@ impl Operation for Query {
         let condition = KeyCondition::parse(condition, &mut open)?;
         let expressions = asked.expressions(&mut open)?;
         open.finish()?;
-        let select = asked.select(&expressions)?;
+        let counts_only = asked.counts_only(&expressions)?;
         let as_of = engine.as_of(consistent);
-        let source = asked.source(engine)?;
-        let selected = condition.resolve(&source.table.schema.hash.name, source.range_name())?;
-        check_types(source, &selected)?;
-        refuse_key_filter(source, &expressions)?;
+        let table = engine.table(&asked.table_name)?;
+        let selected =
+            condition.resolve(&table.schema.hash.name, table.schema.range.as_ref().map(|range| range.name.as_str()))?;
+        check_types(&table.schema, &selected)?;
+        refuse_key_filter(&table.schema, &expressions)?;
         let collection = Key::new(&selected.hash, &[]);
         engine.admit(Use::Read, &asked.table_name, &collection)?;
         let mut range = Key::collection(&selected.hash, selected.range.as_ref());
         let forward = asked.scan_index_forward.unwrap_or(true);
-        let single = finds_one_at_most(source, &selected);
+        let single = finds_one_at_most(&table.schema, &selected);
         if let Some(start) = &asked.exclusive_start_key {
-            resume(&mut range, source.start(start)?, forward)?;
+            resume(&mut range, start_key(table, start)?, forward)?;
             if single {
                 return Err(Error::validation("The query can return at most one row and cannot be restarted"));
             }
         }
         // If there is nothing after the first item, a limit of one has cut nothing off.
         let limit = limit.filter(|_| !single);
-        let ask = Ask { source, range, forward, limit, select, expressions: &expressions, as_of, consistent, report };
+        let ask =
+            Ask { table, range, forward, limit, counts_only, expressions: &expressions, as_of, consistent, report };
         let (answer, halves) = ask.answer();
         engine.spend(Use::Read, &asked.table_name, &collection, halves);
         Ok(answer)
@@ -65,9 +66,9 @@ impl Operation for Query {
 }
 
 /// Whether the condition names a whole key of the table, which at most one item has.
-fn finds_one_at_most(source: Source<'_>, selected: &KeyRange) -> bool {
-    let names_range = matches!(selected.range, Some(RangeCondition::Eq(_)));
-    source.index.is_none() && (source.table.schema.range.is_none() || names_range)
+fn finds_one_at_most(schema: &Schema, selected: &KeyRange) -> bool {
+    let names_range = matches!(selected.range, Some(RangeCondition::Compare(Comparator::Equal, _)));
+    schema.range.is_none() || names_range
 }
 
 /// Narrows a range to the positions after a key, in the direction of reading.
@@ -83,26 +84,24 @@ fn resume(range: &mut Range, start: Key, forward: bool) -> Result<(), Error> {
 }
 
 /// Checks the types in a key condition.
-fn check_types(source: Source<'_>, selected: &KeyRange) -> Result<(), Error> {
+fn check_types(schema: &Schema, selected: &KeyRange) -> Result<(), Error> {
     let check = |attribute: &KeyAttribute, value: &Value| {
         if value.type_code() == attribute.key_type.name() {
             return Ok(());
         }
         Err(Error::parameters("Condition parameter type does not match schema type"))
     };
-    check(&source.table.schema.hash, &selected.hash)?;
-    let range = source.index.map(|index| &index.range).or(source.table.schema.range.as_ref());
-    if let (Some(range), Some(condition)) = (range, &selected.range) {
+    check(&schema.hash, &selected.hash)?;
+    if let (Some(range), Some(condition)) = (&schema.range, &selected.range) {
         condition.operands().try_for_each(|operand| check(range, operand))?;
     }
     Ok(())
 }
 
 /// Refuses a filter on key attributes.
-fn refuse_key_filter(source: Source<'_>, expressions: &ReadExpressions) -> Result<(), Error> {
+fn refuse_key_filter(schema: &Schema, expressions: &ReadExpressions) -> Result<(), Error> {
     let Some(filter) = &expressions.filter else { return Ok(()) };
-    let hash = source.table.schema.hash.name.as_str();
-    match std::iter::once(hash).chain(source.range_name()).find(|name| filter.reads(name)) {
+    match schema.names().find(|name| filter.reads(name)) {
         None => Ok(()),
         Some(name) => Err(Error::validation(format!(
             "Filter Expression can only contain non-primary key attributes: Primary key attribute: {name}"

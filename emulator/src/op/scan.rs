@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::limits::SEGMENTS;
 
 use super::Operation;
-use super::page::{Ask, Parameters};
-use super::params::{constraint, placeholders, refuse};
+use super::page::{Ask, Parameters, start_key};
+use super::params::{constraint, placeholders};
 
-/// Reads a table or index from its beginning to its end.
+/// Reads a table from its beginning to its end.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Scan(Parameters);
@@ -22,7 +22,6 @@ pub(crate) struct Scan(Parameters);
 impl Operation for Scan {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let Self(mut asked) = self;
-        refuse(&[("ScanFilter", &asked.scan_filter)])?;
         let (limit, report) = asked.check()?;
         let consistent = asked.consistent_read.unwrap_or(false);
         let mut range = segment(asked.segment, asked.total_segments)?;
@@ -34,11 +33,11 @@ impl Operation for Scan {
         } else {
             open.refuse_without_expression("FilterExpression is null")?;
         }
-        let select = asked.select(&expressions)?;
+        let counts_only = asked.counts_only(&expressions)?;
         let as_of = engine.as_of(consistent);
-        let source = asked.source(engine)?;
+        let table = engine.table(&asked.table_name)?;
         if let Some(start) = &asked.exclusive_start_key {
-            let start = source.start(start)?;
+            let start = start_key(table, start)?;
             if !std::ops::RangeBounds::contains(&range, &start) {
                 return Err(Error::validation(
                     "The provided starting key is invalid: Invalid ExclusiveStartKey. Please use ExclusiveStartKey with correct Segment.",
@@ -46,8 +45,17 @@ impl Operation for Scan {
             }
             range.0 = Bound::Excluded(start);
         }
-        let ask =
-            Ask { source, range, forward: true, limit, select, expressions: &expressions, as_of, consistent, report };
+        let ask = Ask {
+            table,
+            range,
+            forward: true,
+            limit,
+            counts_only,
+            expressions: &expressions,
+            as_of,
+            consistent,
+            report,
+        };
         Ok(ask.answer().0)
     }
 }

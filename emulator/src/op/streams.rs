@@ -6,12 +6,11 @@ use xxhash_rust::xxh64::xxh64;
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::iterator::Position;
-use crate::engine::log::Record;
-use crate::engine::shard::{Shard, key_text};
+use crate::engine::shard::{Record, Shard, key_text};
 use crate::engine::stream::Stream;
 use crate::error::{Error, Kind};
-use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARD_ID_CHARS, SHARDS_PAGE, STREAMS_PAGE};
-use crate::wire::json::Writer;
+use crate::json::Writer;
+use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARDS_PAGE, STREAMS_PAGE};
 
 use super::Operation;
 use super::describe::{schema_of, seconds};
@@ -85,34 +84,23 @@ fn malformed_arn() -> Error {
     Error::validation("Invalid StreamArn")
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ShardFilter {
-    #[serde(rename = "Type")]
-    filter_type: Option<String>,
-    shard_id: Option<String>,
-}
-
 /// Describes a stream and its shards.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct DescribeStream {
     stream_arn: Option<String>,
     limit: Option<i64>,
     exclusive_start_shard_id: Option<String>,
-    shard_filter: Option<ShardFilter>,
 }
 
 impl Operation for DescribeStream {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let limit = page_limit(self.limit, SHARDS_PAGE)?;
         let stream = named_stream(self.stream_arn, engine)?;
-        let parent = self.shard_filter.map(|filter| filter.parent()).transpose()?;
         let start = self.exclusive_start_shard_id;
         let shards: Vec<&Shard> = stream
             .shards()
             .filter(|shard| start.as_ref().is_none_or(|start| shard.id > *start))
-            .filter(|shard| parent.is_none() || shard.parent == parent)
             .take(limit + 1)
             .collect();
         let page = &shards[..shards.len().min(limit)];
@@ -129,20 +117,6 @@ impl Operation for DescribeStream {
                 }
             });
         }))
-    }
-}
-
-impl ShardFilter {
-    /// The parent whose children are asked for.
-    fn parent(self) -> Result<String, Error> {
-        let filter_type = required("shardFilter.type", self.filter_type)?;
-        one_of("shardFilter.type", Some(&filter_type), &[("CHILD_SHARDS", ())])?;
-        let shard_id = required("shardFilter.shardId", self.shard_id)?;
-        if SHARD_ID_CHARS.contains(&shard_id.len()) && shard_id.starts_with("shardId-") {
-            return Ok(shard_id);
-        }
-        let rule = "Member must satisfy regular expression pattern: shardId-[0-9]{20}-[0-9a-f]{8,36}";
-        Err(constraint("shardFilter.shardId", &shard_id, rule))
     }
 }
 
@@ -219,7 +193,7 @@ fn no_shard(shard: &str, stream: &Stream) -> Error {
 
 /// The sequence number of the newest visible record of this shard.
 fn latest_visible(shard: &Shard, now: u64) -> u64 {
-    shard.log.newest().find(|record| record.visible <= now).map_or(shard.trimmed, |record| record.sequence)
+    shard.log.iter().rev().find(|record| record.visible <= now).map_or(shard.trimmed, |record| record.sequence)
 }
 
 /// Parses a sequence number, which must be in the range of this shard and not trimmed.
@@ -266,7 +240,7 @@ impl Operation for GetRecords {
         let mut out = Writer::new();
         out.object(|out| {
             out.key("Records").array(|out| {
-                let visible = shard.log.after(after).take(limit).take_while(|record| record.visible <= now);
+                let visible = shard.after(after).take(limit).take_while(|record| record.visible <= now);
                 for record in visible {
                     let size = record_size(record, stream);
                     if bytes > 0 && bytes + size > PAGE_BYTES {
@@ -277,7 +251,7 @@ impl Operation for GetRecords {
                     write_record(record, stream, size, region, out);
                 }
             });
-            let finished = !shard.is_open() && shard.log.last().is_none_or(|last| last.sequence <= after);
+            let finished = !shard.is_open() && shard.log.back().is_none_or(|last| last.sequence <= after);
             if !finished {
                 let next = Position { after, ..position };
                 out.key("NextShardIterator").string(&next.token(now));

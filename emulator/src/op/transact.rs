@@ -11,15 +11,15 @@ use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::throughput::Use;
 use crate::error::{Error, Reason};
+use crate::json::Writer;
 use crate::limits::{TOKEN_CHARS, TRANSACTION_ACTIONS, TRANSACTION_BYTES};
 use crate::value::Item;
-use crate::wire::json::Writer;
 
 use super::Operation;
 use super::capacity::{Consumed, Report, read_halves, write_halves};
-use super::items::refuse_metrics;
+use super::items::{pay_read, refuse_metrics};
 use super::params::{Names, check_table_name, parse_projection, required, wrong_length};
-use super::write::{Action, Parameters, Plan, Refused, Verb};
+use super::write::{Action, Parameters, Plan, Verb};
 
 /// Executes up to a hundred writes, all or none.
 #[derive(Debug, Deserialize)]
@@ -152,8 +152,12 @@ fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
 
 /// Cancels a transaction with hot keys, with a reason for each of them.
 fn refuse_hot<'a>(used: Use, places: impl Iterator<Item = (&'a str, &'a Key)>, engine: &Engine) -> Result<(), Error> {
-    let reason = |(table, key)| engine.admit(used, table, key).map_or_else(|_| Reason::throttled(), |()| Reason::NONE);
-    let reasons: Vec<Reason> = places.map(reason).collect();
+    let reasons: Vec<Reason> = places
+        .map(|(table, key)| match engine.admit(used, table, key) {
+            Ok(()) => Reason::NONE,
+            Err(_) => Reason::of(Error::throttled()),
+        })
+        .collect();
     if reasons.iter().any(|reason| *reason != Reason::NONE) {
         return Err(Error::cancelled(reasons));
     }
@@ -173,7 +177,7 @@ fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Res
             let size = engine.table(&action.table)?.rows.get(key, None).map_or(0, Image::size);
             engine.spend(Use::Write, &action.table, key, write_halves(size));
         }
-        let reason = |plan: Result<Plan, Refused>| plan.err().map_or(Reason::NONE, Refused::into_reason);
+        let reason = |plan: Result<Plan, Error>| plan.err().map_or(Reason::NONE, Reason::of);
         return Err(Error::cancelled(plans.into_iter().map(reason).collect()));
     }
     let mut consumed = Consumed::default();
@@ -240,9 +244,7 @@ impl Operation for TransactGetItems {
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         check_actions(self.transact_items.len())?;
         let mut seen = HashSet::new();
-        let mut consumed = Consumed::default();
         let count = self.transact_items.len();
-        let mut found = Vec::with_capacity(count);
         let mut read = Vec::with_capacity(count);
         let mut bytes = 0;
         for (nth, item) in self.transact_items.into_iter().enumerate() {
@@ -252,26 +254,27 @@ impl Operation for TransactGetItems {
             let table = engine.table(&get.table_name)?;
             let key = table.schema.key_of(&required("key", get.key)?);
             let key = key.map_err(|error| Error::cancelled_by(nth, count, error))?;
-            let image = table.rows.get(&key, None);
-            let size = image.map_or(0, Image::size);
-            bytes += size;
-            let halves = 2 * read_halves(size, true);
-            consumed.add(&table.name, halves);
-            found.push((image, projection));
+            let image = table.rows.get(&key, None).cloned();
+            bytes += image.as_ref().map_or(0, Image::size);
             if !seen.insert((get.table_name.clone(), key.clone())) {
                 return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
             }
-            read.push((get.table_name, key, halves));
+            read.push((get.table_name, key, image, projection));
         }
         if bytes > TRANSACTION_BYTES {
             return Err(Error::validation(
                 "The items of the transaction together have exceeded the maximum allowed size of 4 MB",
             ));
         }
-        refuse_hot(Use::Read, read.iter().map(|(table, key, _)| (table.as_str(), key)), engine)?;
-        let answer = Writer::document(|out| {
+        refuse_hot(Use::Read, read.iter().map(|(table, key, ..)| (table.as_str(), key)), engine)?;
+        let mut consumed = Consumed::default();
+        for (table, key, image, _) in &read {
+            let halves = 2 * read_halves(image.as_ref().map_or(0, Image::size), true);
+            pay_read(table, key, halves, engine, &mut consumed);
+        }
+        Ok(Writer::document(|out| {
             out.key("Responses").array(|out| {
-                for (image, projection) in &found {
+                for (.., image, projection) in &read {
                     out.object(|out| {
                         if let Some(image) = image {
                             out.key("Item").parts(image, projection.as_ref());
@@ -280,10 +283,6 @@ impl Operation for TransactGetItems {
                 }
             });
             consumed.write_all(out, report, Some("ReadCapacityUnits"));
-        });
-        for (table, key, halves) in read {
-            engine.spend(Use::Read, &table, &key, halves);
-        }
-        Ok(answer)
+        }))
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::wire::json::Writer;
+use crate::json::Writer;
 
 use super::Operation;
 use super::params::{check_table_name, required};

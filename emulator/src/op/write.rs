@@ -7,16 +7,16 @@ use serde::Deserialize;
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
-use crate::engine::table::{Stored, Table, index_key};
+use crate::engine::table::{Stored, Table};
 use crate::engine::throughput::Use;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::expression::{Condition, Kind, Update};
+use crate::json::Writer;
 use crate::limits::ITEM_BYTES;
 use crate::value::{Item, Values};
-use crate::wire::json::Writer;
 
 use super::capacity::{Consumed, write_halves};
-use super::params::{Names, ReturnValues, Unsupported, placeholders, required, shows_item_on_failure};
+use super::params::{Names, ReturnValues, placeholders, required, shows_item_on_failure};
 
 /// The four kinds of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub(crate) enum Verb {
 
 /// The parameters of a write.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct Parameters {
     #[serde(default)]
     pub(super) table_name: String,
@@ -44,9 +44,6 @@ pub(crate) struct Parameters {
     pub(super) return_values: Option<String>,
     pub(super) return_consumed_capacity: Option<String>,
     pub(super) return_item_collection_metrics: Option<String>,
-    pub(super) attribute_updates: Unsupported,
-    pub(super) expected: Unsupported,
-    pub(super) conditional_operator: Unsupported,
 }
 
 impl Parameters {
@@ -100,7 +97,7 @@ pub(crate) struct Action {
     pub(super) verb: Verb,
     pub(super) table: String,
     /// The item to put, or the key for other verbs.
-    subject: Item,
+    pub(super) subject: Item,
     pub(super) update: Option<Update>,
     condition: Option<Condition>,
     shows_item: bool,
@@ -112,33 +109,6 @@ pub(super) struct Plan {
     pub(super) key: Key,
     pub(super) old: Option<Image>,
     pub(super) new: Option<Stored>,
-}
-
-/// Why a write is refused.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// The condition is false; this is the item, if it should be returned.
-    Condition(Option<Image>),
-    /// The resulting item is not allowed.
-    Item(Error),
-}
-
-impl Refused {
-    pub(super) fn into_error(self) -> Error {
-        match self {
-            Self::Condition(item) => Error::condition_failed(item),
-            Self::Item(error) => error,
-        }
-    }
-
-    pub(super) fn into_reason(self) -> Reason {
-        match self {
-            Self::Condition(item) => {
-                Reason { item, ..Reason::new("ConditionalCheckFailed", "The conditional request failed") }
-            }
-            Self::Item(error) => Reason::new("ValidationError", error.message),
-        }
-    }
 }
 
 impl Action {
@@ -183,13 +153,13 @@ impl Action {
                 let halves = write_halves(table.rows.get(key, None).map_or(0, Image::size));
                 consumed.add(&self.table, halves);
                 engine.spend(Use::Write, &self.table, key, halves);
-                Err(refused.into_error())
+                Err(refused)
             }
         }
     }
 
     /// The effect of this write on the current item.
-    pub(super) fn plan(&mut self, key: Key, table: &Table) -> Result<Plan, Refused> {
+    pub(super) fn plan(&mut self, key: Key, table: &Table) -> Result<Plan, Error> {
         let old = table.rows.get(&key, None);
         let before = match (&self.condition, self.verb) {
             (None, Verb::Put | Verb::Delete | Verb::Check) => None,
@@ -198,7 +168,7 @@ impl Action {
         if let Some(condition) = &self.condition
             && !condition.holds(before.as_ref())
         {
-            return Err(Refused::Condition(old.filter(|_| self.shows_item).cloned()));
+            return Err(Error::condition_failed(old.filter(|_| self.shows_item).cloned()));
         }
         let new = match self.verb {
             Verb::Put => Some(std::mem::take(&mut self.subject)),
@@ -209,10 +179,10 @@ impl Action {
             Verb::Update => {
                 let before = before.unwrap_or_else(|| self.subject.clone());
                 let after = match &self.update {
-                    Some(update) => update.apply(&before).map_err(|invalid| Refused::Item(invalid.into()))?,
+                    Some(update) => update.apply(&before)?,
                     None => before,
                 };
-                check_item(table, &after).map_err(Refused::Item)?;
+                check_item(table, &after)?;
                 Some(after)
             }
         };
@@ -231,14 +201,6 @@ impl Plan {
     /// Adds the cost of the write, multiplied by `price`.
     pub(super) fn consume(&self, table: &Table, price: u64, consumed: &mut Consumed) {
         consumed.add(&table.name, price * write_halves(self.bytes()));
-        for index in &table.indexes {
-            let entry = |item: &Item| index_key(&table.schema, &index.range, item);
-            let before = self.old.as_ref().filter(|_| !index.rows.is_empty()).and_then(|old| entry(&old.item()));
-            let after = self.new.as_ref().and_then(|new| entry(&new.item));
-            if before.is_some() || after.is_some() {
-                consumed.add_index(&table.name, &index.name, price * write_halves(self.bytes()));
-            }
-        }
     }
 }
 
@@ -274,7 +236,7 @@ impl Plan {
 }
 
 /// Checks the item's size, and the types of its index keys.
-pub(super) fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
+fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
     if item.size() > ITEM_BYTES {
         return Err(Error::validation("Item size has exceeded the maximum allowed size"));
     }

@@ -16,7 +16,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Whether it is about this table, one of its indexes, or its stream.
+    /// Whether it is about this table or its stream.
     pub(crate) fn is_of(&self, table: &str) -> bool {
         let resource = self.resource.split_once(":table/").map_or("", |(_, resource)| resource);
         resource.split('/').next() == Some(table)
@@ -59,12 +59,8 @@ pub(crate) fn of(request: &Request<Bytes>, region: &str) -> Vec<Need> {
         _ => {
             // An iterator begins with the stream's ARN.
             let of_iterator = text("ShardIterator").and_then(|token| token.split('|').next());
-            let resource = match (text("TableName"), text("StreamArn").or(of_iterator), text("IndexName")) {
-                (Some(table), _, Some(index)) => format!("{}/index/{index}", arn(table)),
-                (Some(table), _, None) => arn(table),
-                (None, Some(stream), _) => stream.to_owned(),
-                (None, None, _) => "*".to_owned(),
-            };
+            let stream = text("StreamArn").or(of_iterator);
+            let resource = text("TableName").map(arn).unwrap_or_else(|| stream.unwrap_or("*").to_owned());
             vec![need(operation, resource)]
         }
     }
@@ -97,11 +93,6 @@ mod tests {
         let expect =
             |target: &str, body: &str, expected: &[String]| assert_eq!(needs(target, body), expected, "{target}");
         expect("DynamoDB_20120810.GetItem", r#"{"TableName":"a"}"#, &[format!("dynamodb:GetItem {}", table("a"))]);
-        expect(
-            "DynamoDB_20120810.Query",
-            r#"{"TableName":"a","IndexName":"i"}"#,
-            &[format!("dynamodb:Query {}/index/i", table("a"))],
-        );
         expect(
             "DynamoDB_20120810.BatchGetItem",
             r#"{"RequestItems":{"a":{},"b":{}}}"#,

@@ -3,40 +3,36 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::{Grant, Policies, ROOT};
 
-/// Why the policies of a template cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPolicies {
-    #[error("it has no role with a statement about DynamoDB")]
-    NoRoles,
-    #[error("{role}: {what}")]
-    Statement { role: String, what: String },
-}
-
-pub(super) fn roles_of(template: &Value) -> Result<Policies, BadPolicies> {
-    let mut roles = BTreeMap::new();
-    for (role, resource) in template["Resources"].as_object().into_iter().flatten() {
-        if resource["Type"] != "AWS::IAM::Role" {
-            continue;
-        }
-        let wrong = |what: String| BadPolicies::Statement { role: role.clone(), what };
-        if role == ROOT {
-            return Err(wrong("`root` is the access key that may do everything".to_owned()));
-        }
-        let mut grants = Vec::new();
-        for policy in mappings(&resource["Properties"]["Policies"]) {
-            for statement in mappings(&policy["PolicyDocument"]["Statement"]) {
-                grants.extend(grants_of(statement).map_err(wrong)?);
+impl Policies {
+    /// Reads the roles of a CloudFormation template.
+    ///
+    /// # Errors
+    /// There are no roles, or a statement is not supported.
+    pub fn of(template: &Value) -> anyhow::Result<Self> {
+        let mut roles = BTreeMap::new();
+        for (role, resource) in template["Resources"].as_object().into_iter().flatten() {
+            if resource["Type"] != "AWS::IAM::Role" {
+                continue;
+            }
+            ensure!(role != ROOT, "{role}: `root` is the access key that may do everything");
+            let mut grants = Vec::new();
+            for policy in mappings(&resource["Properties"]["Policies"]) {
+                for statement in mappings(&policy["PolicyDocument"]["Statement"]) {
+                    grants.extend(grants_of(statement).with_context(|| role.clone())?);
+                }
+            }
+            if !grants.is_empty() {
+                roles.insert(role.clone(), grants);
             }
         }
-        if !grants.is_empty() {
-            roles.insert(role.clone(), grants);
-        }
+        ensure!(!roles.is_empty(), "it has no role with a statement about DynamoDB");
+        Ok(Self(roles))
     }
-    if roles.is_empty() { Err(BadPolicies::NoRoles) } else { Ok(Policies(roles)) }
 }
 
 /// The mappings of a list, including those on both sides of an `!If`, which is read as a nested list.
@@ -58,27 +54,23 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// Each action of a statement on each of its resources.
-fn grants_of(statement: &Value) -> Result<Vec<Grant>, String> {
-    let fields = statement.as_object().ok_or("no mapping")?;
-    let texts = |name: &str| -> Result<Vec<String>, String> {
+fn grants_of(statement: &Value) -> anyhow::Result<Vec<Grant>> {
+    let fields = statement.as_object().context("no mapping")?;
+    let texts = |name: &str| -> anyhow::Result<Vec<String>> {
         let text =
-            |value: &Value| value.as_str().map(as_pattern).ok_or_else(|| format!("{name}: {value} is not a string"));
+            |value: &Value| value.as_str().map(as_pattern).with_context(|| format!("{name}: {value} is not a string"));
         list(&statement[name]).iter().map(text).collect()
     };
-    if !fields.contains_key("Action") {
-        return Err("a statement has no Action".to_owned());
-    }
+    ensure!(fields.contains_key("Action"), "a statement has no Action");
     let actions = texts("Action")?;
     if !actions.iter().any(|action| action.starts_with("dynamodb:") || action.starts_with('*')) {
         return Ok(Vec::new());
     }
     let unknown = fields.keys().find(|field| !["Sid", "Effect", "Action", "Resource"].contains(&field.as_str()));
     if let Some(field) = unknown {
-        return Err(format!("{field} of a statement about DynamoDB is not supported"));
+        bail!("{field} of a statement about DynamoDB is not supported");
     }
-    if statement["Effect"] != "Allow" {
-        return Err(format!("Effect: {} is not supported", statement["Effect"]));
-    }
+    ensure!(statement["Effect"] == "Allow", "Effect: {} is not supported", statement["Effect"]);
     let resources = texts("Resource")?;
     let each = actions.iter().flat_map(|action| resources.iter().map(move |resource| (action, resource)));
     Ok(each.map(|(action, resource)| Grant { action: action.clone(), resource: resource.clone() }).collect())
@@ -111,13 +103,13 @@ mod tests {
     fn parameters_match_anything_and_other_services_are_ignored() {
         let arn = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/${Prefix}likes";
         let statement = json!({"Effect": "Allow", "Action": ["dynamodb:GetItem"], "Resource": arn});
-        let policies = roles_of(&role(&statement)).unwrap();
+        let policies = Policies::of(&role(&statement)).unwrap();
         let grant = Grant { action: "dynamodb:GetItem".into(), resource: "arn:*:dynamodb:*:*:table/*likes".into() };
         assert_eq!(policies, Policies([("Reader".to_owned(), vec![grant])].into()));
         let choice = json!(["HasKey", statement, "AWS::NoValue"]);
-        assert_eq!(roles_of(&role(&choice)).unwrap(), policies, "a choice grants what either side does");
+        assert_eq!(Policies::of(&role(&choice)).unwrap(), policies, "a choice grants what either side does");
         let other = json!({"Effect": "Deny", "Action": "logs:PutLogEvents", "Resource": "*", "Condition": {}});
-        assert_eq!(roles_of(&role(&other)), Err(BadPolicies::NoRoles));
+        assert!(Policies::of(&role(&other)).unwrap_err().to_string().contains("no role"));
     }
 
     #[test]
@@ -129,7 +121,7 @@ mod tests {
             (json!({"Effect": "Allow", "NotAction": "dynamodb:GetItem", "Resource": "x"}), "has no Action"),
             (json!({"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": [{"a": "b"}]}), "is not a string"),
         ] {
-            let refused = roles_of(&role(&statement)).unwrap_err().to_string();
+            let refused = format!("{:#}", Policies::of(&role(&statement)).unwrap_err());
             assert!(refused.starts_with("Reader: ") && refused.contains(why), "{refused}");
         }
     }

@@ -31,7 +31,9 @@ impl From<serde_json::Error> for Refusal {
         let message = located.strip_suffix(&position).unwrap_or(&located);
         match message.strip_prefix(VALIDATION) {
             Some(rule) if error.is_data() => Self::Validation(Invalid::new(rule)),
-            _ if error.is_data() => absent(message).unwrap_or_else(|| Self::Serialization(words(message).to_owned())),
+            _ if error.is_data() => absent(message)
+                .or_else(|| unsupported(message))
+                .unwrap_or_else(|| Self::Serialization(words(message).to_owned())),
             _ => Self::Serialization(message.to_owned()),
         }
     }
@@ -55,6 +57,12 @@ fn absent(message: &str) -> Option<Refusal> {
     let rule =
         format!("1 validation error detected: Value null{at} failed to satisfy constraint: Member must not be null");
     Some(Refusal::Validation(Invalid::new(rule)))
+}
+
+/// The error for a parameter that is not implemented: it is refused by name instead of being ignored.
+fn unsupported(message: &str) -> Option<Refusal> {
+    let (name, _) = message.strip_prefix("unknown field `")?.split_once('`')?;
+    Some(Refusal::Validation(Invalid::new(format!("The parameter {name} is not supported by this emulator"))))
 }
 
 /// `ExpressionAttributeValues`. An error in a value names its key.

@@ -72,13 +72,15 @@ async fn refused(flags: &[&str], words: &str) {
 async fn a_wrong_configuration_ends_it_with_78() {
     refused(&["--dance"], "--dance").await;
     refused(&["--shards", "0"], "--shards").await;
-    refused(&["--stream-retention", "1d"], "--stream-retention").await;
+    refused(&["--stream-retention", "1w"], "--stream-retention").await;
     refused(&["--stream-reorder", "1s"], "--stream-reorder").await;
     refused(&["--faults", "/nowhere"], "--faults /nowhere").await;
     refused(&["--policies", "/nowhere"], "--policies /nowhere").await;
     refused(&["--policies", concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/data.yaml")], "no role").await;
     refused(&["--log", "tally_emulator=shout"], "--log").await;
     refused(&["--host", "192.0.2.1", "--port", "0"], "--host 192.0.2.1").await;
+    let mistaken = run(command(PROGRAM).env("TALLY_EMULATOR_SEDE", "1")).await;
+    assert!(mistaken.code == Some(78) && mistaken.err.contains("did you mean TALLY_EMULATOR_SEED?"), "{mistaken:?}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     refused(&["--port", &port], &format!("--port {port}")).await;

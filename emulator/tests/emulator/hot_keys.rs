@@ -94,17 +94,6 @@ async fn a_transaction_costs_two_units_per_item_and_half_of_that_if_it_is_cancel
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_with_a_false_condition_costs_the_same() {
-    let emulator = started(ON_DEMAND).await;
-    let request = json!({"TableName": "rows", "Item": item("p", "s"), "ConditionExpression": "attribute_exists(p)"});
-    for _ in 0..10 {
-        let refused = call(&emulator, "PutItem", request.clone()).await.unwrap_err();
-        assert_eq!(kind(&refused), "ConditionalCheckFailedException");
-    }
-    assert_eq!(kind(&call(&emulator, "PutItem", request).await.unwrap_err()), "ThrottlingException");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_batch_leaves_hot_keys_out_and_is_throttled_if_it_has_no_others() {
     let emulator = started(ON_DEMAND).await;
     heat(&emulator, "hot").await;

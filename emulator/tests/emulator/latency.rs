@@ -1,23 +1,17 @@
 //! The latency of answers follows the configuration: one for transactions, one for batches, and one for all other requests.
 
-use std::time::Duration;
-
 use serde_json::json;
-use tally_emulator::{Config, Latency};
+use tally_emulator::Config;
 use tokio::time::Instant;
 
 use crate::raw::{call, with_rows};
 
-fn between(least: u64, most: u64) -> Option<Latency> {
-    Latency::new(Duration::from_millis(least), Duration::from_millis(most))
-}
-
 #[tokio::test(start_paused = true)]
 async fn every_answer_takes_the_configured_time() {
     let config = Config {
-        transaction_latency: between(20, 40),
-        batch_latency: between(9, 18),
-        latency: between(3, 8),
+        transaction_latency: "20ms..40ms".parse().ok(),
+        batch_latency: "9ms..18ms".parse().ok(),
+        latency: "3ms..8ms".parse().ok(),
         ..Config::default()
     };
     let emulator = with_rows(config, &[("p", "S")]).await;

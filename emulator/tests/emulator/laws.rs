@@ -11,19 +11,9 @@ use tally_emulator::{Config, Emulator};
 use crate::raw::{call, items, pages, put, table};
 use crate::reader;
 
-pub(crate) async fn create(emulator: &Emulator, with_index: bool) {
-    let mut request = table("rows", &[("p", "S"), ("s", "N")]);
-    if with_index {
-        request["AttributeDefinitions"]
-            .as_array_mut()
-            .unwrap()
-            .push(json!({"AttributeName": "i", "AttributeType": "S"}));
-        request["LocalSecondaryIndexes"] = json!([{
-            "IndexName": "by-i", "Projection": {"ProjectionType": "ALL"},
-            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "i", "KeyType": "RANGE"}],
-        }]);
-    }
-    call(emulator, "CreateTable", request).await.unwrap();
+/// Creates a table with a sort key that is a number.
+pub(crate) async fn create(emulator: &Emulator) {
+    call(emulator, "CreateTable", table("rows", &[("p", "S"), ("s", "N")])).await.unwrap();
 }
 
 fn key(rng: &mut StdRng) -> Value {
@@ -33,9 +23,6 @@ fn key(rng: &mut StdRng) -> Value {
 fn item(rng: &mut StdRng) -> Value {
     let mut item = key(rng);
     item["v"] = json!({"N": rng.random_range(0..3).to_string()});
-    if rng.random_bool(0.5) {
-        item["i"] = json!({"S": format!("i{}", rng.random_range(0..3))});
-    }
     item
 }
 
@@ -127,7 +114,6 @@ async fn a_stream_read_parents_first_has_every_change_once_and_adds_up_to_the_ta
         let config = Config {
             seed,
             shards: rng.random_range(1..5),
-            split_collections: rng.random_bool(0.5),
             split_after: rng.random_bool(0.3).then_some(25),
             max_open_shards: 12,
             stream_delay: Duration::from_millis(rng.random_range(0..500)),
@@ -135,7 +121,7 @@ async fn a_stream_read_parents_first_has_every_change_once_and_adds_up_to_the_ta
             ..Config::default()
         };
         let emulator = Emulator::new(config);
-        create(&emulator, rng.random_bool(0.5)).await;
+        create(&emulator).await;
         history(&emulator, &mut rng, 200).await;
         tokio::time::advance(Duration::from_secs(1)).await;
         records += check_stream(&emulator, rng.random_range(1..1000)).await;
@@ -150,7 +136,7 @@ async fn reordering_swaps_items_but_never_the_changes_of_one_item() {
         let second = Duration::from_secs(1);
         let config = Config { seed, shards: 1, stream_delay: second, stream_reorder: second, ..Config::default() };
         let emulator = Emulator::new(config);
-        create(&emulator, false).await;
+        create(&emulator).await;
         for n in 0..50 {
             let item = json!({"p": {"S": "p"}, "s": {"N": (n % 7).to_string()}, "n": {"N": n.to_string()}});
             put(&emulator, item).await.unwrap();
@@ -170,39 +156,31 @@ async fn reordering_swaps_items_but_never_the_changes_of_one_item() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_in_one_open_shard_unless_splitting_it_is_enabled() {
-    for (split_collections, with_index, expected_to_split) in
-        [(false, false, false), (true, true, false), (true, false, true)]
-    {
-        let emulator = Emulator::new(Config { shards: 1, split_collections, ..Config::default() });
-        create(&emulator, with_index).await;
-        for round in 0..5 {
-            for n in 0..20 {
-                let item = json!({"p": {"S": "hot"}, "s": {"N": n.to_string()}, "v": {"N": round.to_string()}});
-                put(&emulator, item).await.unwrap();
-            }
-            drop(emulator.split_shard("rows", None, None));
-        }
-        let arn = reader::stream_arn(&emulator, "rows").await;
-        let mut taken = BTreeSet::new();
+async fn a_collection_is_in_one_open_shard() {
+    let emulator = Emulator::new(Config { shards: 1, ..Config::default() });
+    create(&emulator).await;
+    for round in 0..5 {
         for n in 0..20 {
-            let item = json!({"p": {"S": "hot"}, "s": {"N": n.to_string()}, "v": {"N": "9"}, "end": {"BOOL": true}});
+            let item = json!({"p": {"S": "hot"}, "s": {"N": n.to_string()}, "v": {"N": round.to_string()}});
             put(&emulator, item).await.unwrap();
         }
-        for (shard, records) in reader::everything(&emulator, &arn, 1000).await {
-            if records.iter().any(|record| !record["dynamodb"]["NewImage"]["end"].is_null()) {
-                taken.insert(shard);
-            }
-        }
-        assert_eq!(taken.len() > 1, expected_to_split, "split_collections {split_collections}, index {with_index}");
-        check_stream(&emulator, 1000).await;
+        drop(emulator.split_shard("rows", None, None));
     }
+    for n in 0..20 {
+        let item = json!({"p": {"S": "hot"}, "s": {"N": n.to_string()}, "v": {"N": "9"}, "end": {"BOOL": true}});
+        put(&emulator, item).await.unwrap();
+    }
+    let arn = reader::stream_arn(&emulator, "rows").await;
+    let read = reader::everything(&emulator, &arn, 1000).await;
+    let ends = |records: &Vec<Value>| records.iter().any(|record| !record["dynamodb"]["NewImage"]["end"].is_null());
+    assert_eq!(read.iter().filter(|(_, records)| ends(records)).count(), 1);
+    check_stream(&emulator, 1000).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn segments_partition_a_table_and_pages_cover_it_once() {
     let emulator = Emulator::new(Config::default());
-    create(&emulator, true).await;
+    create(&emulator).await;
     let mut rng = StdRng::seed_from_u64(5);
     history(&emulator, &mut rng, 300).await;
     let whole = items(&emulator, "rows").await;
@@ -216,17 +194,12 @@ async fn segments_partition_a_table_and_pages_cover_it_once() {
         }
         assert_eq!(parts, whole, "{total} segments");
     }
-    let indexed = pages(&emulator, "Scan", json!({"TableName": "rows", "IndexName": "by-i", "Limit": 1})).await;
-    let expected: BTreeMap<_, _> =
-        whole.iter().filter(|item| !item["i"].is_null()).map(|item| (key_of(item), item.clone())).collect();
-    assert_eq!(indexed.len(), expected.len());
-    assert_eq!(indexed.into_iter().map(|item| (key_of(&item), item)).collect::<BTreeMap<_, _>>(), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_query_reads_a_collection_in_numeric_order_in_both_directions() {
     let emulator = Emulator::new(Config::default());
-    create(&emulator, false).await;
+    create(&emulator).await;
     let numbers = ["-100", "-2.5", "-1", "0", "0.5", "2", "10", "11", "100"];
     for number in numbers {
         let item = json!({"p": {"S": "p"}, "s": {"N": number}});
@@ -255,7 +228,7 @@ async fn a_seed_always_gives_the_same_run() {
         let delay = Duration::from_millis(300);
         let config = Config { seed: 11, epoch, stream_delay: delay, stream_reorder: delay, ..Config::default() };
         let emulator = Emulator::new(config);
-        create(&emulator, true).await;
+        create(&emulator).await;
         history(&emulator, &mut StdRng::seed_from_u64(3), 200).await;
         tokio::time::advance(Duration::from_secs(1)).await;
         let arn = reader::stream_arn(&emulator, "rows").await;

@@ -1,22 +1,11 @@
 //! Requests to the emulator as JSON, without an SDK.
 
-use bytes::Bytes;
-use http::Request;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator, Lost};
 
 /// Sends one request, which may be lost, succeed, or fail with the body of an error.
 pub(crate) async fn send(emulator: &Emulator, operation: &str, body: Value) -> Result<Result<Value, Value>, Lost> {
-    let api = match operation {
-        "ListStreams" | "DescribeStream" | "GetShardIterator" | "GetRecords" => "DynamoDBStreams_20120810",
-        _ => "DynamoDB_20120810",
-    };
-    let request = Request::post("http://localhost/")
-        .header("x-amz-target", format!("{api}.{operation}"))
-        .header("authorization", "any")
-        .body(Bytes::from(body.to_string()))
-        .unwrap();
-    let response = emulator.handle(request).await?;
+    let response = emulator.send(operation, body.to_string()).await?;
     let body: Value = serde_json::from_slice(response.body()).unwrap();
     Ok(if response.status().is_success() { Ok(body) } else { Err(body) })
 }

@@ -71,9 +71,6 @@ impl Conditions for Statements {
         const FUNCTIONS: [&str; 6] =
             ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains", "size"];
         let Some(call) = parser.call() else { return Ok(None) };
-        if call.name == "exists" && parser.peek().is_keyword("SELECT") {
-            return Err(Invalid::new(super::EXISTS));
-        }
         if !FUNCTIONS.contains(&call.name.as_str()) {
             return Err(parser.unrecognized(&call));
         }

@@ -1,13 +1,14 @@
 //! The grammar of the four statements.
 
-use super::parser::{Call, Parser, malformed};
-use super::{Body, Fields, Filter, Returning, Statement};
+use super::parser::{Call, Parser, malformed, unsupported};
+use super::{Body, Fields, Filter, Statement};
 use crate::expression::condition::parse::condition;
 use crate::expression::path::{Path, Step, clash_among};
 use crate::expression::token::Token;
-use crate::expression::update::{self, Expression, Operand, Verb};
+use crate::expression::update::parse::arithmetic;
+use crate::expression::update::{self, Operand, Verb};
 use crate::expression::words::is_keyword;
-use crate::value::{Invalid, Value};
+use crate::value::Invalid;
 
 const NO_TABLE: &str = "Expected identifier for simple path";
 
@@ -20,8 +21,6 @@ pub(super) fn statement(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
         delete(parser)
     } else if parser.eat_keyword("SELECT") {
         select(parser)
-    } else if parser.peek().is_keyword("EXISTS") {
-        Err(Invalid::new(super::EXISTS))
     } else {
         Err(parser.unexpected())
     }
@@ -33,11 +32,7 @@ fn insert(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     if !parser.eat_keyword("VALUE") {
         return Err(malformed("Unexpected token after expression"));
     }
-    let item = parser.item()?;
-    if parser.peek().is_keyword("RETURNING") {
-        return Err(Invalid::new("RETURNING is not supported in INSERT"));
-    }
-    Ok(Statement { table, body: Body::Insert(item.into()) })
+    Ok(Statement { table, body: Body::Insert(parser.item()?.into()) })
 }
 
 fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
@@ -59,24 +54,14 @@ fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     }
     let clash = clash_among(&actions.iter().map(|action| &action.path).collect::<Vec<_>>());
     parser.refusals.extend(clash);
-    let filter = filter(parser)?;
-    let returning = returning(parser)?;
-    Ok(Statement { table, body: Body::Update(crate::expression::Update(actions), filter, returning) })
+    Ok(Statement { table, body: Body::Update(crate::expression::Update(actions), filter(parser)?) })
 }
 
 fn delete(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     parser.expect_keyword("FROM")?;
     let table = table(parser)?;
     refuse_alias(parser)?;
-    let filter = filter(parser)?;
-    let returning = returning(parser)?;
-    if let Some(Returning { all, new }) = returning.filter(|asked| !asked.all || asked.new) {
-        let (all, new) = (if all { "ALL" } else { "MODIFIED" }, if new { "NEW" } else { "OLD" });
-        parser.refusals.push(format!(
-            "Invalid returning clause: RETURNING {all} {new} *. Only RETURNING ALL OLD * is allowed in DELETE statements."
-        ));
-    }
-    Ok(Statement { table, body: Body::Delete(filter, returning) })
+    Ok(Statement { table, body: Body::Delete(filter(parser)?) })
 }
 
 fn select(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
@@ -89,7 +74,7 @@ fn select(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     refuse_alias(parser)?;
     let filter = filter(parser)?;
     if parser.peek().is_keyword("ORDER") {
-        return Err(Invalid::new("ORDER BY is not supported by this emulator"));
+        return Err(unsupported("ORDER BY"));
     }
     Ok(Statement { table, body: Body::Select(fields, filter) })
 }
@@ -107,39 +92,16 @@ fn refuse_alias(parser: &Parser<'_>) -> Result<(), Invalid> {
     match parser.peek() {
         Token::Quoted(_) => Err(Invalid::new("Aliasing is not supported")),
         token if token.is_keyword("AS") => Err(Invalid::new("Aliasing is not supported")),
-        Token::Word(word) if !is_keyword(word) && !token_is_clause(word) => {
+        Token::Word(word) if !is_keyword(word) && !word.eq_ignore_ascii_case("RETURNING") => {
             Err(Invalid::new("Aliasing is not supported"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether a word begins a clause and is therefore not an alias.
-fn token_is_clause(word: &str) -> bool {
-    word.eq_ignore_ascii_case("RETURNING")
-}
-
 /// Parses an optional `WHERE` clause.
 fn filter(parser: &mut Parser<'_>) -> Result<Filter, Invalid> {
     if parser.eat_keyword("WHERE") { Ok(Filter::new(condition(parser)?)) } else { Ok(Filter::default()) }
-}
-
-/// Parses `RETURNING (ALL | MODIFIED) (OLD | NEW) *`.
-fn returning(parser: &mut Parser<'_>) -> Result<Option<Returning>, Invalid> {
-    if !parser.eat_keyword("RETURNING") {
-        return Ok(None);
-    }
-    let all = either(parser, "ALL", "MODIFIED")?;
-    let new = either(parser, "NEW", "OLD")?;
-    if !parser.eat("*") {
-        return Err(Invalid::new("Expected '*' after ( MODIFIED | ALL ) ( NEW | OLD ) in RETURNING clause"));
-    }
-    Ok(Some(Returning { all, new }))
-}
-
-/// Consumes one of two keywords, and returns whether it was the first.
-fn either(parser: &mut Parser<'_>, one: &str, other: &str) -> Result<bool, Invalid> {
-    if parser.eat_keyword(one) { Ok(true) } else { parser.expect_keyword(other).map(|()| false) }
 }
 
 fn fields(parser: &mut Parser<'_>) -> Result<Fields, Invalid> {
@@ -169,26 +131,14 @@ fn last_name(path: &Path) -> String {
 fn assignment(parser: &mut Parser<'_>) -> Result<update::Action, Invalid> {
     let path = parser.document_path()?;
     parser.expect("=")?;
-    if let Some(call) = parser.call() {
-        return match call.name.as_str() {
-            "set_add" => set_change(parser, path, &call, Verb::Add),
-            "set_delete" => set_change(parser, path, &call, Verb::Delete),
-            _ => {
-                let operand = list_append(parser, &call)?;
-                Ok(update::Action { path, verb: Verb::Set(Expression::Operand(operand)) })
-            }
-        };
-    }
-    let first = operand(parser)?;
-    let (sign, node): (_, fn(Operand, Operand) -> Expression) = match parser.peek() {
-        Token::Symbol("+") => ("+", Expression::Sum),
-        Token::Symbol("-") => ("-", Expression::Difference),
-        _ => return Ok(update::Action { path, verb: Verb::Set(Expression::Operand(first)) }),
+    let operand = match parser.call() {
+        Some(call) => list_append(parser, &call)?,
+        None => {
+            let first = operand(parser)?;
+            arithmetic(parser, first, operand)?
+        }
     };
-    parser.advance();
-    let second = operand(parser)?;
-    parser.refusals.extend(update::parse::misfit(sign, "N", [&first, &second]));
-    Ok(update::Action { path, verb: Verb::Set(node(first, second)) })
+    Ok(update::Action { path, verb: Verb::Set(operand) })
 }
 
 fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
@@ -203,40 +153,11 @@ fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
 
 /// Parses the arguments of the only function that an assignment may contain.
 fn list_append(parser: &mut Parser<'_>, call: &Call) -> Result<Operand, Invalid> {
-    if call.name != "list_append" {
-        return Err(parser.unrecognized(call));
+    match call.name.as_str() {
+        "list_append" => {}
+        "set_add" | "set_delete" => return Err(unsupported(&call.name)),
+        _ => return Err(parser.unrecognized(call)),
     }
     let arguments = parser.parenthesised(|parser| parser.list(operand))?;
-    let count = arguments.len();
-    let Ok([head, tail]) = <[Operand; 2]>::try_from(arguments) else {
-        return Err(Invalid::new(format!(
-            "Incorrect number of operands for operator or function; operator or function: list_append, number of operands: {count}"
-        )));
-    };
-    parser.refusals.extend(update::parse::misfit("list_append", "L", [&head, &tail]));
-    Ok(Operand::ListAppend(Box::new(head), Box::new(tail)))
-}
-
-/// Parses `set_add(path, set)` or `set_delete(path, set)` of the assigned path.
-fn set_change(
-    parser: &mut Parser<'_>,
-    path: Path,
-    call: &Call,
-    verb: fn(Value) -> Verb,
-) -> Result<update::Action, Invalid> {
-    let name = call.name.to_ascii_uppercase();
-    let arguments = parser.parenthesised(|parser| parser.list(operand))?;
-    let Ok([first, second]) = <[Operand; 2]>::try_from(arguments) else {
-        return Err(parser.refused_at(format_args!("{name} must have exactly two arguments"), call.at, call.length));
-    };
-    if !matches!(first, Operand::Path(first) if first == path) {
-        let reason = format_args!("The first argument to {name} must equal the assignment value");
-        return Err(parser.refused_at(reason, call.at, call.length));
-    }
-    match second {
-        Operand::Value(set @ (Value::Ss(_) | Value::Ns(_) | Value::Bs(_))) => {
-            Ok(update::Action { path, verb: verb(set) })
-        }
-        _ => Err(Invalid::new(format!("The second argument to {name} must be a value with type SET"))),
-    }
+    update::parse::list_append(parser, arguments)
 }

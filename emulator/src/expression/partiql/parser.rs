@@ -1,6 +1,6 @@
 //! The parser of statements: names, literals, parameters, and the format of errors.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::token::token_at;
@@ -76,6 +76,7 @@ impl Parser<'_> {
             Token::End if self.language.parameters.len() > 0 => Err(Invalid::new(COUNT)),
             Token::End => self.refusals.pop().map_or(Ok(()), |reason| Err(Invalid::new(reason))),
             Token::Stray(_) => Err(malformed("")),
+            token if token.is_keyword("RETURNING") => Err(unsupported("RETURNING")),
             _ => Err(malformed("Unexpected token after expression")),
         }
     }
@@ -139,7 +140,7 @@ impl Parser<'_> {
             }
             Token::Symbol("[") => return self.list_literal(place, depth).map(Some),
             Token::Symbol("{") => return self.map_literal(place, depth).map(|map| Some(Value::M(map))),
-            Token::Symbol("<<") => return self.set_literal().map(Some),
+            Token::Symbol("<<") => return Err(unsupported("A bag")),
             token if token.is_keyword("true") => Value::Bool(true),
             token if token.is_keyword("false") => Value::Bool(false),
             token if token.is_keyword("null") => Value::Null,
@@ -198,22 +199,6 @@ impl Parser<'_> {
         }
         self.map_literal(&Place::Item, 0)
     }
-
-    /// Parses `<<'a', 'b'>>`: strings or numbers, but no parameters.
-    fn set_literal(&mut self) -> Result<Value, Invalid> {
-        self.expect("<<")?;
-        let mut members = Vec::new();
-        while !self.eat(">>") {
-            if !members.is_empty() {
-                self.expect(",")?;
-            }
-            if !matches!(self.peek(), Token::Text(_) | Token::Number(_) | Token::Symbol("-" | "+")) {
-                return Err(Invalid::new(WRONG_MEMBER));
-            }
-            members.push(self.some_value(&Place::Root, 1)?);
-        }
-        set(members)
-    }
 }
 
 /// A call, and the position of its name.
@@ -226,6 +211,11 @@ pub(super) struct Call {
 /// The error for a statement that cannot be parsed.
 pub(super) fn malformed(detail: &str) -> Invalid {
     Invalid::new(format!("Statement wasn't well formed, can't be processed: {detail}"))
+}
+
+/// The error for a part of the language that is not implemented.
+pub(super) fn unsupported(what: &str) -> Invalid {
+    Invalid::new(format!("{what} is not supported by this emulator"))
 }
 
 /// The position of a literal in a value.
@@ -257,32 +247,6 @@ fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> 
         text
     };
     text.parse().map_err(|refusal: Invalid| Invalid::new(format!("{} under {place}", refusal.0)))
-}
-
-const WRONG_MEMBER: &str = "Unsupported data type in Bag. DynamoDB only supports either numbers or strings in bags";
-
-fn set(members: Vec<Value>) -> Result<Value, Invalid> {
-    let count = members.len();
-    let (mut texts, mut numbers) = (Vec::new(), BTreeSet::new());
-    for member in members {
-        match member {
-            Value::S(text) => texts.push(text),
-            Value::N(number) => drop(numbers.insert(number)),
-            _ => return Err(Invalid::new(WRONG_MEMBER)),
-        }
-    }
-    let distinct: BTreeSet<String> = texts.iter().cloned().collect();
-    match (distinct.len(), numbers.len()) {
-        (0, 0) => Err(Invalid::new("Empty bags are not supported")),
-        (0, members) if members == count => Ok(Value::Ns(numbers)),
-        (0, _) => Err(Invalid::new("Input collection contains duplicates")),
-        (members, 0) if members == count => Ok(Value::Ss(distinct)),
-        (_, 0) => Err(Invalid::new(format!(
-            "One or more parameter values were invalid: Input collection [{}] contains duplicates.",
-            texts.join(", ")
-        ))),
-        _ => Err(Invalid::new(WRONG_MEMBER)),
-    }
 }
 
 /// Removes the doubling of quotation marks in a text.

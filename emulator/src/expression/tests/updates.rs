@@ -206,16 +206,6 @@ fn a_write_cannot_nest_deeper_than_an_item_may() {
 }
 
 #[test]
-fn an_update_of_the_key_is_refused() {
-    let update = Update::parse("SET x = :a REMOVE pk.x", &mut placeholders()).unwrap();
-    assert!(update.refuse_keys(&["sk"]).is_ok());
-    assert_eq!(
-        update.refuse_keys(&["sk", "pk"]).unwrap_err().0,
-        "One or more parameter values were invalid: Cannot update attribute pk. This attribute is part of the key"
-    );
-}
-
-#[test]
 fn an_update_returns_only_what_it_touches() {
     let update = Update::parse("SET m.c = :a, l[1] = :a, x = :a REMOVE s", &mut placeholders()).unwrap();
     let (old, new) = (sample(), update.apply(&sample()).unwrap());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Expression, Operand, Verb};
+use super::{Action, Operand, Verb};
 use crate::expression::path::{Path, Step};
 use crate::value::{Invalid, Item, MAX_DEPTH, NESTED_TOO_DEEP, Value};
 
@@ -50,32 +50,12 @@ pub(super) fn apply(actions: &[Action], old: &Item) -> Result<Item, Invalid> {
 fn outcome(action: &Action, old: &Item) -> Result<Outcome, Invalid> {
     let existing = action.path.find(old);
     match &action.verb {
-        Verb::Set(expression) => expression.evaluate(old).map(Outcome::Value),
+        Verb::Set(operand) => operand.evaluate(old).map(Outcome::Value),
         Verb::Remove => Ok(Outcome::Nothing),
         Verb::Add(value) => {
             existing.map_or_else(|| Ok(value.clone()), |existing| sum(existing, value)).map(Outcome::Value)
         }
         Verb::Delete(value) => existing.map_or(Ok(Outcome::Unchanged), |existing| difference(existing, value)),
-    }
-}
-
-impl Expression {
-    fn evaluate(&self, item: &Item) -> Result<Value, Invalid> {
-        let arithmetic = |left: &Operand, right: &Operand| match (left.evaluate(item)?, right.evaluate(item)?) {
-            (Value::N(left), Value::N(right)) => Ok((left, right)),
-            _ => Err(Invalid::new(WRONG_TYPE)),
-        };
-        match self {
-            Self::Operand(operand) => operand.evaluate(item),
-            Self::Sum(left, right) => {
-                let (left, right) = arithmetic(left, right)?;
-                left.checked_add(right).map(Value::N)
-            }
-            Self::Difference(left, right) => {
-                let (left, right) = arithmetic(left, right)?;
-                left.checked_sub(right).map(Value::N)
-            }
-        }
     }
 }
 
@@ -87,14 +67,24 @@ impl Operand {
             Self::IfNotExists(path, otherwise) => {
                 path.find(item).map_or_else(|| otherwise.evaluate(item), |value| Ok(value.clone()))
             }
-            Self::ListAppend(head, tail) => match (head.evaluate(item)?, tail.evaluate(item)?) {
+            Self::ListAppend(operands) => match Self::both(operands, item)? {
                 (Value::L(mut list), Value::L(tail)) => {
                     list.extend(tail);
                     Ok(Value::L(list))
                 }
                 _ => Err(Invalid::new(WRONG_TYPE)),
             },
+            Self::Sum(operands) | Self::Difference(operands) => match Self::both(operands, item)? {
+                (Value::N(left), Value::N(right)) if matches!(self, Self::Sum(_)) => left.checked_add(right),
+                (Value::N(left), Value::N(right)) => left.checked_sub(right),
+                _ => Err(Invalid::new(WRONG_TYPE)),
+            }
+            .map(Value::N),
         }
+    }
+
+    fn both([left, right]: &[Self; 2], item: &Item) -> Result<(Value, Value), Invalid> {
+        Ok((left.evaluate(item)?, right.evaluate(item)?))
     }
 }
 

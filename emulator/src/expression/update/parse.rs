@@ -1,8 +1,11 @@
 //! The grammar of updates, and the checks that need no item.
 
-use super::{Action, Expression, Operand, Verb};
+use super::{Action, Operand, Verb};
 use crate::expression::condition::check::wrong_type;
+use crate::expression::condition::parse::Conditions;
 use crate::expression::parser::Parser;
+use crate::expression::parsing::{Language, Parsing};
+use crate::expression::path::Path;
 use crate::expression::token::Token;
 use crate::value::{Invalid, Value};
 
@@ -39,8 +42,7 @@ fn set(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
     let path = parser.path(&CLAUSES)?;
     parser.expect("=")?;
     parser.language.count_operator()?;
-    let expression = expression(parser)?;
-    Ok(Action { path, verb: Verb::Set(expression) })
+    Ok(Action { path, verb: Verb::Set(right_side(parser)?) })
 }
 
 fn remove(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
@@ -62,7 +64,7 @@ fn delete(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
     Ok(Action { path, verb: Verb::Delete(value) })
 }
 
-fn path_and_value(parser: &mut Parser<'_>) -> Result<(crate::expression::path::Path, Value), Invalid> {
+fn path_and_value(parser: &mut Parser<'_>) -> Result<(Path, Value), Invalid> {
     parser.language.count_operator()?;
     Ok((parser.path(&CLAUSES)?, parser.value()?))
 }
@@ -84,32 +86,23 @@ fn check_is_set(parser: &mut Parser<'_>, operator: &str, value: &Value) {
 }
 
 /// Parses the right side of `=`: an operand, a sum or a difference, with or without parentheses.
-fn expression(parser: &mut Parser<'_>) -> Result<Expression, Invalid> {
-    let first = match term(parser)? {
-        Expression::Operand(operand) => operand,
-        whole => return Ok(whole),
-    };
-    let node = match parser.peek() {
-        Token::Symbol("+") => Expression::Sum,
-        Token::Symbol("-") => Expression::Difference,
-        _ => return Ok(Expression::Operand(first)),
-    };
-    let operator = parser.peek().text();
-    parser.language.count_operator()?;
-    parser.advance();
-    let second = operand(parser)?;
-    check_literals(parser, operator, "N", [&first, &second]);
-    Ok(node(first, second))
+fn right_side(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
+    let first = term(parser)?;
+    if matches!(first, Operand::Sum(_) | Operand::Difference(_)) {
+        Ok(first)
+    } else {
+        arithmetic(parser, first, operand)
+    }
 }
 
-fn term(parser: &mut Parser<'_>) -> Result<Expression, Invalid> {
-    if parser.eat("(") { parser.parenthesised(expression) } else { unparenthesised(parser).map(Expression::Operand) }
+fn term(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
+    if parser.eat("(") { parser.parenthesised(right_side) } else { unparenthesised(parser) }
 }
 
 fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     match term(parser)? {
-        Expression::Operand(operand) => Ok(operand),
-        _ => Err(parser.unexpected()),
+        Operand::Sum(_) | Operand::Difference(_) => Err(parser.unexpected()),
+        operand => Ok(operand),
     }
 }
 
@@ -125,41 +118,65 @@ fn unparenthesised(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
 }
 
 fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Result<Operand, Invalid> {
-    if !["if_not_exists", "list_append"].contains(&name) {
+    if name == "list_append" {
+        let is_nested = arguments.len() == 2 && arguments.iter().any(|one| matches!(one, Operand::ListAppend(_)));
+        return if is_nested { Err(parser.language.misused(name)) } else { list_append(parser, arguments) };
+    }
+    if name != "if_not_exists" {
         return Err(parser.invalid(format!("Invalid function name; function: {name}")));
     }
-    let count = arguments.len();
-    let Ok([first, second]) = <[Operand; 2]>::try_from(arguments) else {
-        return Err(parser.invalid(format!(
-            "Incorrect number of operands for operator or function; operator or function: {name}, number of operands: {count}"
-        )));
-    };
-    if name == "list_append" {
-        if [&first, &second].iter().any(|operand| matches!(operand, Operand::ListAppend(..))) {
-            return Err(parser.language.misused(name));
-        }
-        check_literals(parser, name, "L", [&first, &second]);
-        return Ok(Operand::ListAppend(Box::new(first), Box::new(second)));
-    }
-    match first {
-        Operand::Path(path) => Ok(Operand::IfNotExists(path, Box::new(second))),
+    match pair(parser, name, arguments)? {
+        [Operand::Path(path), otherwise] => Ok(Operand::IfNotExists(path, Box::new(otherwise))),
         _ => {
             Err(parser.invalid(format!("Operator or function requires a document path; operator or function: {name}")))
         }
     }
 }
 
-/// Refuses literal operands of another type.
-fn check_literals(parser: &mut Parser<'_>, operator: &str, code: &str, operands: [&Operand; 2]) {
-    if let Some(reason) = misfit(operator, code, operands) {
-        parser.refuse(reason);
-    }
+/// Parses the rest of a sum or a difference, if the next token is its sign.
+pub(in crate::expression) fn arithmetic<'a, L: Conditions>(
+    parser: &mut Parsing<'a, L>,
+    first: Operand,
+    operand: fn(&mut Parsing<'a, L>) -> Result<Operand, Invalid>,
+) -> Result<Operand, Invalid> {
+    let sign = parser.peek();
+    let node = match sign {
+        Token::Symbol("+") => Operand::Sum,
+        Token::Symbol("-") => Operand::Difference,
+        _ => return Ok(first),
+    };
+    L::count(parser)?;
+    parser.advance();
+    let operands = [first, operand(parser)?];
+    check_literals(parser, sign.text(), "N", &operands);
+    Ok(node(Box::new(operands)))
 }
 
-/// The error for literal operands of another type.
-pub(in crate::expression) fn misfit(operator: &str, code: &str, operands: [&Operand; 2]) -> Option<String> {
-    operands.into_iter().find_map(|operand| match operand {
-        Operand::Value(value) if value.type_code() != code => Some(wrong_type(operator, value.type_code())),
-        _ => None,
+pub(in crate::expression) fn list_append<L: Language>(
+    parser: &mut Parsing<'_, L>,
+    arguments: Vec<Operand>,
+) -> Result<Operand, Invalid> {
+    let operands = pair(parser, "list_append", arguments)?;
+    check_literals(parser, "list_append", "L", &operands);
+    Ok(Operand::ListAppend(Box::new(operands)))
+}
+
+fn pair<L: Language>(parser: &Parsing<'_, L>, name: &str, arguments: Vec<Operand>) -> Result<[Operand; 2], Invalid> {
+    <[Operand; 2]>::try_from(arguments).map_err(|arguments| {
+        let count = arguments.len();
+        parser.invalid(format!(
+            "Incorrect number of operands for operator or function; operator or function: {name}, number of operands: {count}"
+        ))
     })
+}
+
+/// Refuses literal operands of another type.
+fn check_literals<L: Language>(parser: &mut Parsing<'_, L>, operator: &str, code: &str, operands: &[Operand; 2]) {
+    let misfit = operands.iter().find_map(|operand| match operand {
+        Operand::Value(value) if value.type_code() != code => Some(value.type_code()),
+        _ => None,
+    });
+    if let Some(found) = misfit {
+        parser.refuse(wrong_type(operator, found));
+    }
 }

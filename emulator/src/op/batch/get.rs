@@ -9,16 +9,16 @@ use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
-use crate::engine::table::Table;
 use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::expression::Projection;
+use crate::json::Writer;
 use crate::limits::{BATCH_GET_BYTES, BATCH_GETS};
 use crate::op::Operation;
-use crate::op::capacity::{Consumed, Halves, Report, read_halves};
-use crate::op::params::{Names, Unsupported, check_table_name, parse_projection, refuse, required};
+use crate::op::capacity::{Consumed, Report, read_halves};
+use crate::op::items::pay_read;
+use crate::op::params::{Names, check_table_name, parse_projection, required};
 use crate::value::Item;
-use crate::wire::json::Writer;
 
 /// Reads items by key.
 #[derive(Debug, Deserialize)]
@@ -29,51 +29,57 @@ pub(crate) struct BatchGetItem {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct KeysAndAttributes {
     #[serde(default)]
     keys: Vec<Item>,
     consistent_read: Option<bool>,
     projection_expression: Option<String>,
     expression_attribute_names: Names,
-    attributes_to_get: Unsupported,
 }
 
 /// The checked reads of one table.
 struct BatchReads {
+    table: String,
     keys: Vec<(Key, Item)>,
+    as_of: Option<Millis>,
     consistent: bool,
     projection: Option<Projection>,
     /// The projection as text, for `UnprocessedKeys`.
     projection_text: Option<String>,
     names: Names,
+    /// What was found, and the keys that were left out.
+    found: Vec<Image>,
+    left: Vec<Item>,
 }
 
 impl KeysAndAttributes {
-    fn check(self, table: &Table) -> Result<BatchReads, Error> {
-        refuse(&[("AttributesToGet", &self.attributes_to_get)])?;
+    fn check(self, table: String, engine: &mut Engine) -> Result<BatchReads, Error> {
         let projection =
             parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names.clone())?;
-        let keys = self
-            .keys
-            .into_iter()
-            .map(|key| Ok((table.schema.key_of(&key)?, key)))
-            .collect::<Result<Vec<_>, Error>>()?;
+        let schema = &engine.table(&table)?.schema;
+        let keys = self.keys.into_iter().map(|key| Ok((schema.key_of(&key)?, key)));
+        let keys = keys.collect::<Result<Vec<_>, Error>>()?;
         refuse_duplicates(keys.iter().map(|(key, _)| key))?;
+        let consistent = self.consistent_read.unwrap_or(false);
         Ok(BatchReads {
+            table,
             keys,
-            consistent: self.consistent_read.unwrap_or(false),
+            as_of: engine.as_of(consistent),
+            consistent,
             projection,
             projection_text: self.projection_expression,
             names: self.expression_attribute_names,
+            found: Vec::new(),
+            left: Vec::new(),
         })
     }
 }
 
 impl BatchReads {
-    fn write_unprocessed(&self, out: &mut Writer, keys: &[Item]) {
+    fn write_unprocessed(&self, out: &mut Writer) {
         out.object(|out| {
-            out.key("Keys").array(|out| keys.iter().for_each(|key| out.item(key)));
+            out.key("Keys").array(|out| self.left.iter().for_each(|key| out.item(key)));
             out.key("ConsistentRead").plain(self.consistent);
             if let Some(projection) = &self.projection_text {
                 out.key("ProjectionExpression").string(projection);
@@ -102,79 +108,56 @@ impl BatchGetItem {
         let counts = requests.values().map(|request| request.keys.len());
         let count = counts.clone().sum();
         check_count(counts, BATCH_GETS, "Too many items requested for the BatchGetItem call")?;
-        let mut checked = Vec::new();
+        let mut checked = Vec::with_capacity(requests.len());
         for (name, request) in requests {
             check_table_name(&name)?;
-            let reads = request.check(engine.table(&name)?)?;
-            let as_of = engine.as_of(reads.consistent);
-            checked.push((name, reads, as_of));
+            checked.push(request.check(name, engine)?);
         }
         let places =
-            || checked.iter().flat_map(|(name, reads, _)| reads.keys.iter().map(move |(key, _)| (name.as_str(), key)));
+            || checked.iter().flat_map(|reads| reads.keys.iter().map(move |(key, _)| (reads.table.as_str(), key)));
         refuse_all_hot(Use::Read, places(), engine)?;
         let left_out = left_out(count, partly, &mut engine.rng).into_iter();
         let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
         let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
-        let mut left_out = left_out.into_iter();
-        let tables = checked.iter().map(|(name, ..)| engine.table(name)).collect::<Result<Vec<_>, _>>()?;
-        let mut progress = Progress::default();
-        let answer = Writer::document(|out| {
+        let mut consumed = Consumed::default();
+        read(&mut checked, &left_out, engine, &mut consumed)?;
+        Ok(Writer::document(|out| {
             out.key("Responses").object(|out| {
-                for ((name, reads, as_of), table) in checked.iter().zip(tables) {
-                    out.key(name).array(|out| reads.read(table, *as_of, &mut left_out, &mut progress, out));
+                for BatchReads { table, found, projection, .. } in &checked {
+                    out.key(table).array(|out| found.iter().for_each(|image| out.parts(image, projection.as_ref())));
                 }
             });
             out.key("UnprocessedKeys").object(|out| {
-                for (name, reads, _) in &checked {
-                    if let Some(keys) = progress.left.get(name) {
-                        out.key(name);
-                        reads.write_unprocessed(out, keys);
-                    }
+                for reads in checked.iter().filter(|reads| !reads.left.is_empty()) {
+                    reads.write_unprocessed(out.key(&reads.table));
                 }
             });
-            progress.consumed.write_all(out, report, None);
-        });
-        for (table, key, halves) in progress.read {
-            engine.spend(Use::Read, &table, &key, halves);
-        }
-        Ok(answer)
+            consumed.write_all(out, report, None);
+        }))
     }
 }
 
-/// The progress of a batch: what was read, and what is left.
-#[derive(Default)]
-struct Progress {
-    bytes: usize,
-    consumed: Consumed,
-    left: BTreeMap<String, Vec<Item>>,
-    /// The table, the key and the cost of each read.
-    read: Vec<(String, Key, Halves)>,
-}
-
-impl BatchReads {
-    /// Writes the items that exist, and leaves the keys that are to be left out or have no room.
-    fn read(
-        &self,
-        table: &Table,
-        as_of: Option<Millis>,
-        left_out: &mut impl Iterator<Item = bool>,
-        progress: &mut Progress,
-        out: &mut Writer,
-    ) {
-        for ((key, item), is_left) in self.keys.iter().zip(left_out) {
-            let found = table.rows.get(key, as_of);
-            let size = found.map_or(0, Image::size);
-            if is_left || progress.bytes + size > BATCH_GET_BYTES {
-                progress.left.entry(table.name.clone()).or_default().push(item.clone());
+/// Reads the items, and leaves the keys that are to be left out or have no room.
+fn read(
+    checked: &mut [BatchReads],
+    left_out: &[bool],
+    engine: &mut Engine,
+    consumed: &mut Consumed,
+) -> Result<(), Error> {
+    let mut left_out = left_out.iter();
+    let mut bytes = 0;
+    for reads in checked {
+        for (key, item) in std::mem::take(&mut reads.keys) {
+            let found = engine.table(&reads.table)?.rows.get(&key, reads.as_of).cloned();
+            let size = found.as_ref().map_or(0, Image::size);
+            if left_out.next() == Some(&true) || bytes + size > BATCH_GET_BYTES {
+                reads.left.push(item);
                 continue;
             }
-            progress.bytes += size;
-            let halves = read_halves(size, self.consistent);
-            progress.consumed.add(&table.name, halves);
-            progress.read.push((table.name.clone(), key.clone(), halves));
-            if let Some(image) = found {
-                out.parts(image, self.projection.as_ref());
-            }
+            bytes += size;
+            pay_read(&reads.table, &key, read_halves(size, reads.consistent), engine, consumed);
+            reads.found.extend(found);
         }
     }
+    Ok(())
 }

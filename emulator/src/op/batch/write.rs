@@ -6,19 +6,16 @@ use serde::Deserialize;
 
 use super::{check_count, left_out, refuse_all_hot, refuse_duplicates};
 use crate::engine::Engine;
-use crate::engine::image::Image;
-use crate::engine::key::Key;
-use crate::engine::table::{Stored, Table};
 use crate::engine::throughput::Use;
 use crate::error::Error;
+use crate::json::Writer;
 use crate::limits::BATCH_WRITES;
 use crate::op::Operation;
-use crate::op::capacity::{Consumed, Report, write_halves};
+use crate::op::capacity::{Consumed, Report};
 use crate::op::items::refuse_metrics;
 use crate::op::params::{check_table_name, required};
-use crate::op::write::{Plan, check_item};
+use crate::op::write::{Action, Verb};
 use crate::value::Item;
-use crate::wire::json::Writer;
 
 /// Independent puts and deletes.
 #[derive(Debug, Deserialize)]
@@ -48,40 +45,18 @@ struct DeleteRequest {
     key: Item,
 }
 
-/// A checked write of a batch.
-struct BatchWrite {
-    key: Key,
-    request: PutOrDelete,
-}
-
-enum PutOrDelete {
-    Put(Item),
-    Delete(Item),
-}
-
 impl WriteRequest {
-    fn check(self, table: &Table) -> Result<BatchWrite, Error> {
-        match (self.put_request, self.delete_request) {
-            (Some(put), None) => {
-                let key = table.schema.key_of_item(&put.item)?;
-                check_item(table, &put.item)?;
-                Ok(BatchWrite { key, request: PutOrDelete::Put(put.item) })
+    fn into_action(self, table: &str) -> Result<Action, Error> {
+        let (verb, subject) = match (self.put_request, self.delete_request) {
+            (Some(put), None) => (Verb::Put, put.item),
+            (None, Some(delete)) => (Verb::Delete, delete.key),
+            _ => {
+                return Err(Error::validation(
+                    "A WriteRequest must contain exactly one of PutRequest and DeleteRequest",
+                ));
             }
-            (None, Some(delete)) => {
-                Ok(BatchWrite { key: table.schema.key_of(&delete.key)?, request: PutOrDelete::Delete(delete.key) })
-            }
-            _ => Err(Error::validation("A WriteRequest must contain exactly one of PutRequest and DeleteRequest")),
-        }
-    }
-}
-
-impl PutOrDelete {
-    /// The request, for `UnprocessedItems`.
-    fn write(&self, out: &mut Writer) {
-        out.object(|out| match self {
-            Self::Put(item) => out.key("PutRequest").object(|out| out.key("Item").item(item)),
-            Self::Delete(key) => out.key("DeleteRequest").object(|out| out.key("Key").item(key)),
-        });
+        };
+        Ok(Action::new(verb, table.to_owned(), subject, None, None, false))
     }
 }
 
@@ -107,30 +82,26 @@ impl BatchWriteItem {
             let table = engine.table(&name)?;
             let first = writes.len();
             for request in requests {
-                writes.push((name.clone(), request.check(table)?));
+                let action = request.into_action(&name)?;
+                writes.push((action.key(table)?, action));
             }
-            refuse_duplicates(writes[first..].iter().map(|(_, write)| &write.key))?;
+            refuse_duplicates(writes[first..].iter().map(|(key, _)| key))?;
         }
-        let places = || writes.iter().map(|(name, write)| (name.as_str(), &write.key));
-        refuse_all_hot(Use::Write, places(), engine)?;
+        refuse_all_hot(Use::Write, writes.iter().map(|(key, action)| (action.table.as_str(), key)), engine)?;
         let left_out = left_out(writes.len(), partly, &mut engine.rng);
         let mut consumed = Consumed::default();
-        let mut left: BTreeMap<String, Vec<PutOrDelete>> = BTreeMap::new();
-        for ((name, write), is_left) in writes.into_iter().zip(left_out) {
-            if is_left || engine.admit(Use::Write, &name, &write.key).is_err() {
-                left.entry(name).or_default().push(write.request);
+        let mut left: BTreeMap<String, Vec<Action>> = BTreeMap::new();
+        for ((key, mut action), is_left) in writes.into_iter().zip(left_out) {
+            if is_left || engine.admit(Use::Write, &action.table, &key).is_err() {
+                left.entry(action.table.clone()).or_default().push(action);
             } else {
-                let table = engine.table(&name)?;
-                let plan = write.plan(table);
-                plan.consume(table, 1, &mut consumed);
-                engine.spend(Use::Write, &name, &plan.key, write_halves(plan.bytes()));
-                engine.write(&name, &plan.key, plan.new.as_ref())?;
+                action.carry_out(&key, engine, &mut consumed)?;
             }
         }
         Ok(Writer::document(|out| {
             out.key("UnprocessedItems").object(|out| {
-                for (name, requests) in &left {
-                    out.key(name).array(|out| requests.iter().for_each(|request| request.write(out)));
+                for (name, actions) in &left {
+                    out.key(name).array(|out| actions.iter().for_each(|action| write_request(action, out)));
                 }
             });
             consumed.write_all(out, report, None);
@@ -138,12 +109,8 @@ impl BatchWriteItem {
     }
 }
 
-impl BatchWrite {
-    fn plan(self, table: &Table) -> Plan {
-        let new = match self.request {
-            PutOrDelete::Put(item) => Some(Stored { image: Image::new(&item, &table.schema), item }),
-            PutOrDelete::Delete(_) => None,
-        };
-        Plan { old: table.rows.get(&self.key, None).cloned(), key: self.key, new }
-    }
+/// The request, for `UnprocessedItems`.
+fn write_request(action: &Action, out: &mut Writer) {
+    let (request, member) = if action.verb == Verb::Put { ("PutRequest", "Item") } else { ("DeleteRequest", "Key") };
+    out.object(|out| out.key(request).object(|out| out.key(member).item(&action.subject)));
 }

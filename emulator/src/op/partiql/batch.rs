@@ -9,13 +9,13 @@ use super::{Met, Prepared, StatementRequest};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::json::Writer;
 use crate::limits::BATCH_STATEMENTS;
 use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report};
 use crate::op::params::wrong_length;
 use crate::op::write::Returned;
 use crate::policies::Denied;
-use crate::wire::json::Writer;
 
 /// Executes statements, each by itself.
 #[derive(Debug, Deserialize)]
@@ -49,7 +49,7 @@ struct Ready {
 /// The outcome of a statement, and its table.
 struct Outcome {
     table: Option<String>,
-    returned: Result<Vec<Returned>, Error>,
+    returned: Result<Option<Returned>, Error>,
 }
 
 impl BatchExecuteStatement {
@@ -145,8 +145,8 @@ impl Operation for BatchExecuteStatement {
 /// Checks that no two statements have the same key.
 fn refuse_duplicates<'a>(statements: impl Iterator<Item = &'a Met>) -> Result<(), Error> {
     let mut seen = HashSet::with_capacity(BATCH_STATEMENTS);
-    for item in statements.flat_map(Met::items) {
-        if !seen.insert(item) {
+    for statement in statements {
+        if !seen.insert(statement.item()) {
             return Err(Error::validation("Provided list of item keys contains duplicates"));
         }
     }
@@ -158,7 +158,7 @@ fn carry_out(
     struck: Option<&Struck>,
     engine: &mut Engine,
     consumed: &mut Consumed,
-) -> Result<Vec<Returned>, Error> {
+) -> Result<Option<Returned>, Error> {
     let Some(Struck { error, applied }) = struck else { return met.carry_out(engine, consumed) };
     if *applied {
         // The client gets the error, whatever the outcome was.
@@ -171,7 +171,7 @@ impl Outcome {
     fn write(&self, out: &mut Writer) {
         out.object(|out| {
             match &self.returned {
-                Ok(items) => items.iter().take(1).for_each(|item| item.write(out.key("Item"))),
+                Ok(found) => found.iter().for_each(|item| item.write(out.key("Item"))),
                 Err(error) => out.key("Error").object(|out| {
                     out.key("Code").string(error.kind.statement_code());
                     out.key("Message").string(&error.message);

@@ -5,10 +5,9 @@ use serde::Deserialize;
 use super::{Prepared, StatementRequest};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::json::Writer;
 use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report};
-use crate::op::params::refuse;
-use crate::wire::json::Writer;
 
 /// Executes one statement.
 #[derive(Debug, Deserialize)]
@@ -28,7 +27,6 @@ impl ExecuteStatement {
 
     fn read(&mut self) -> Result<(Report, Prepared), Error> {
         let request = &mut self.request;
-        refuse(&[("Limit", &request.limit), ("NextToken", &request.next_token)])?;
         let report = Report::parse(request.return_consumed_capacity.as_deref())?;
         request.check("")?;
         Ok((report, request.read()?))
@@ -46,9 +44,9 @@ impl Operation for ExecuteStatement {
             None => self.read()?,
         };
         let mut consumed = Consumed::default();
-        let items = prepared.meet(engine, false)?.carry_out(engine, &mut consumed)?;
+        let found = prepared.meet(engine, false)?.carry_out(engine, &mut consumed)?;
         Ok(Writer::document(|out| {
-            out.key("Items").array(|out| items.iter().for_each(|item| item.write(out)));
+            out.key("Items").array(|out| found.iter().for_each(|item| item.write(out)));
             consumed.write_one(out, report);
         }))
     }

@@ -2,12 +2,11 @@
 
 use serde::Deserialize;
 
-use crate::engine::rows::Rows;
 use crate::engine::schema::{KeyAttribute, KeyType, Schema};
-use crate::engine::table::{LocalIndex, Projected};
+use crate::engine::table::LocalIndex;
 use crate::error::Error;
 use crate::limits::{KEY_NAME_BYTES, LOCAL_INDEXES};
-use crate::op::params::{check_table_name, constraint, one_of, wrong_length};
+use crate::op::params::{check_table_name, one_of, wrong_length};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -32,11 +31,9 @@ pub(super) struct LocalIndexRequest {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct ProjectionRequest {
-    projection_type: Option<String>,
-    #[serde(default)]
-    non_key_attributes: Vec<String>,
+    projection_type: String,
 }
 
 /// The declared types of key attributes.
@@ -60,13 +57,8 @@ impl Definitions {
                 "Some index key attributes are not defined in AttributeDefinitions. Keys: [{name}]"
             ))
         })?;
-        let key_type = KeyType::parse(&found.attribute_type).ok_or_else(|| {
-            constraint(
-                "attributeDefinitions.attributeType",
-                &found.attribute_type,
-                "Member must satisfy enum value set: [B, N, S]",
-            )
-        })?;
+        let types = [KeyType::B, KeyType::N, KeyType::S].map(|key_type| (key_type.name(), key_type));
+        let key_type = one_of("attributeDefinitions.attributeType", Some(&found.attribute_type), &types)?;
         Ok(KeyAttribute { name: name.to_owned(), key_type })
     }
 
@@ -118,8 +110,9 @@ impl Definitions {
             }
             let projection =
                 request.projection.ok_or_else(|| invalid(format!("Projection is missing of index {name}")))?;
-            let projected = projected(projection)?;
-            indexes.push(LocalIndex { name, range, projected, rows: Rows::default() });
+            let types = ["ALL", "KEYS_ONLY"].map(|word| (word, word));
+            let projection = one_of("projection.projectionType", Some(&projection.projection_type), &types)?;
+            indexes.push(LocalIndex { name, range, projection });
         }
         Ok(indexes)
     }
@@ -140,22 +133,4 @@ impl Definitions {
 
 fn check_key_name(parameter: &str, name: &str) -> Result<(), Error> {
     if (1..=KEY_NAME_BYTES).contains(&name.len()) { Ok(()) } else { Err(wrong_length(parameter, KEY_NAME_BYTES)) }
-}
-
-fn projected(request: ProjectionRequest) -> Result<Projected, Error> {
-    for (nth, name) in request.non_key_attributes.iter().enumerate() {
-        check_key_name("projection.nonKeyAttributes", name)?;
-        if request.non_key_attributes[..nth].contains(name) {
-            return Err(Error::parameters(format!("Duplicate element in NonKeyAttributes: {name}")));
-        }
-    }
-    let words = [("", 0), ("ALL", 1), ("KEYS_ONLY", 2), ("INCLUDE", 3)];
-    match (one_of("projection.projectionType", request.projection_type.as_deref(), &words)?, request.non_key_attributes)
-    {
-        (1, names) if names.is_empty() => Ok(Projected::All),
-        (2, names) if names.is_empty() => Ok(Projected::KeysOnly),
-        (3, names) if !names.is_empty() => Ok(Projected::Include(names)),
-        (0, _) => Err(Error::parameters("Unknown ProjectionType: null")),
-        _ => Err(Error::parameters("ProjectionType and NonKeyAttributes do not fit together")),
-    }
 }
