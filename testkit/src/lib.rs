@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Registers, Written};
-use tally_adapters::dynamodb::{Connection, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Connection, Cursor, Page, Settings, ensure_tables};
 use tally_core::cached::StandingAt;
 use tally_core::fold::Stated;
+use tally_core::ports::Outcome;
 use tally_core::register::{Attempt, Write};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
@@ -50,7 +51,8 @@ pub async fn write_all(registers: &Registers, writes: &[Arc<Write>], gone: u64, 
     written
 }
 
-/// An emulated DynamoDB with empty tables.
+/// An emulated DynamoDB with empty tables. Clones share it.
+#[derive(Clone)]
 pub struct Store {
     /// The emulator, which injects faults and counts requests.
     pub emulator: Emulator,
@@ -208,6 +210,22 @@ pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> 
         let stated = Stated { standing: standing.clone(), last: None, revision: stands.revision + 1, ..stands };
         if changes.state(partition, &stated).await.expect("a standing is stored").is_ok() {
             return true;
+        }
+    }
+}
+
+/// Reads every page of a long answer, one after the other, and returns all items.
+///
+/// # Errors
+/// A page cannot be read.
+pub async fn every<T>(mut page: impl AsyncFnMut(Option<&Cursor>) -> Outcome<Page<T>>) -> Outcome<Vec<T>> {
+    let (mut items, mut after) = (Vec::new(), None);
+    loop {
+        let page = page(after.as_ref()).await?;
+        items.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(items);
         }
     }
 }

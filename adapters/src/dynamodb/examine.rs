@@ -81,7 +81,7 @@ impl Connection {
         let mut examined = Vec::new();
         for shape in shapes(self) {
             let form = check(self, &shape).await;
-            let Shape { table, keys, expiry } = shape;
+            let Shape { table, keys, expiry, .. } = shape;
             examined.push(Examined {
                 table: table.name.to_owned(),
                 form,

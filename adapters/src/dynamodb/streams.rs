@@ -3,13 +3,14 @@
 
 mod page;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{StreamViewType, TableDescription};
 use aws_sdk_dynamodbstreams::primitives::DateTime;
 use aws_sdk_dynamodbstreams::types::{Shard, ShardFilter, ShardFilterType, ShardIteratorType, StreamDescription};
+use parking_lot::Mutex;
 use tally_core::fault::Fault;
 use tally_core::ids::{Sequence, StreamLabel, StreamShardId};
 use tally_core::lineage::Listed;
@@ -87,13 +88,12 @@ impl Streams {
 
     /// Returns when the stream `label` of `table` was switched on.
     async fn created(&self, label: &StreamLabel, table: &TableDescription) -> Result<UnixMillis, StreamFault> {
-        let known = || self.created.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, created)) = known().as_ref().filter(|(latest, _)| latest == label) {
+        if let Some((_, created)) = self.created.lock().as_ref().filter(|(latest, _)| latest == label) {
             return Ok(*created);
         }
         let described = self.page(table.latest_stream_arn().unwrap_or_default(), None, None).await?;
         let created = self.when(described.creation_request_date_time(), "stream")?;
-        *known() = Some((label.clone(), created));
+        *self.created.lock() = Some((label.clone(), created));
         Ok(created)
     }
 

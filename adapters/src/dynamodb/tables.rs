@@ -19,7 +19,12 @@ pub(super) struct Shape<'a> {
     pub(super) keys: &'a [&'a str],
     /// The attribute by which items expire, if they do.
     pub(super) expiry: Option<&'static str>,
+    /// Whether it has a stream of both images, and the index [`PIN`].
+    pub(super) is_streamed: bool,
 }
+
+/// The local index over an attribute that no row has. It keeps the rows of one key together.
+pub(super) const PIN: &str = "pin";
 
 /// Checks the four tables, and names what is wrong. A table that is missing or has no stream may be about to get it:
 /// that is transient. Another key would refuse every row, and a stream without both images would count nothing: these
@@ -36,7 +41,7 @@ pub(super) async fn check(connection: &Connection, shape: &Shape<'_>) -> Outcome
     let name = shape.table.name;
     let table = describe(connection, name).await?;
     check_keys(name, shape.keys, &table)?;
-    if name != connection.tables.likes {
+    if !shape.is_streamed {
         return Ok(());
     }
     if let Some(name) = table.table_arn() {
@@ -61,11 +66,12 @@ pub(crate) async fn held_items(connection: &Connection) -> Outcome<bool> {
 
 /// Returns the four tables of a deployment.
 pub(super) fn shapes(connection: &Connection) -> [Shape<'_>; 4] {
+    let plain = |table, keys, expiry| Shape { table, keys, expiry, is_streamed: false };
     [
-        Shape { table: connection.likes(), keys: &["pk", "user_id"], expiry: Some("gone") },
-        Shape { table: connection.counts(), keys: &["post_id"], expiry: None },
-        Shape { table: connection.checkpoints(), keys: &["id"], expiry: None },
-        Shape { table: connection.recounts(), keys: &["pk", "sk"], expiry: Some("ttl") },
+        Shape { is_streamed: true, ..plain(connection.likes(), &["pk", "user_id"], Some("gone")) },
+        plain(connection.counts(), &["post_id"], None),
+        plain(connection.checkpoints(), &["id"], None),
+        plain(connection.recounts(), &["pk", "sk"], Some("ttl")),
     ]
 }
 
@@ -100,11 +106,10 @@ fn check_keys(name: &str, keys: &[&str], table: &TableDescription) -> Outcome<()
     Err(Fault::Fatal(format!("table {}: its key has to be the text {wanted}, not {}", name, found.join(" and "))))
 }
 
-/// Checks that the stream carries both images, and that the local index is there, which keeps the rows of one key
-/// together.
+/// Checks that the stream carries both images, and that the local index is there.
 fn check_likes(name: &str, table: &TableDescription) -> Outcome<()> {
-    if !table.local_secondary_indexes().iter().any(|index| index.index_name() == Some("pin")) {
-        return Err(Fault::Fatal(format!("table {name}: its local secondary index pin is missing")));
+    if !table.local_secondary_indexes().iter().any(|index| index.index_name() == Some(PIN)) {
+        return Err(Fault::Fatal(format!("table {name}: its local secondary index {PIN} is missing")));
     }
     let stream = table.stream_specification().filter(|stream| stream.stream_enabled());
     match stream.and_then(StreamSpecification::stream_view_type) {

@@ -222,7 +222,7 @@ impl Drop for Membership {
             group.owners.retain(|_, owner| {
                 let stays = owner.member != self.id;
                 if !stays {
-                    owner.revoked.send_replace(Some(Revocation::Lost));
+                    owner.assignment.revoked.send_replace(Some(Revocation::Lost));
                 }
                 stays
             });
@@ -242,14 +242,10 @@ struct Handle {
 }
 
 impl Handle {
-    fn position(&self) -> MutexGuard<'_, Option<Offset>> {
-        self.position.lock()
-    }
-
     /// Takes the next run of records, if there is one and the partition is not revoked.
     fn read(&self, state: &mut State) -> Option<Outcome<Arc<Records>>> {
         let owned = self.assignment.revoked.borrow().is_none();
-        let mut position = self.position();
+        let mut position = self.position.lock();
         let from = (*position).filter(|_| owned && !state.down)?;
         let stored = state.partition(&self.partition.topic, self.partition.index)?;
         if from.0 < stored.start || from.0 > stored.end() {
@@ -296,7 +292,7 @@ impl OwnedPartition for Handle {
         if self.assignment.revoked.borrow().is_some() {
             return Err(Fault::Transient(format!("{} is no longer assigned here", self.partition)));
         }
-        *self.position() = Some(offset);
+        *self.position.lock() = Some(offset);
         Ok(())
     }
 
@@ -321,7 +317,7 @@ impl Drop for Handle {
         self.broker.change(|state| {
             let Some(group) = state.groups.get_mut(&self.group) else { return };
             let Some(owner) = group.owners.get_mut(&self.assignment.index) else { return };
-            if owner.assignment != self.assignment.id {
+            if owner.assignment.id != self.assignment.id {
                 return;
             }
             if self.assignment.revoked.borrow().is_none() {

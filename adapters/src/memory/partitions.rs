@@ -2,10 +2,11 @@
 //! on the number of counters.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tally_core::cached::{Cache, Entry, FillToken, Got, Slot, StandingAt, TakeOver, TakeOverNumber, Told, Value};
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
@@ -24,7 +25,7 @@ pub struct PartitionCache {
     origin: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     partitions: BTreeMap<u32, Slot<CounterId>>,
     /// The counters that are kept, in the order in which they were first asked for.
@@ -45,19 +46,18 @@ impl Default for PartitionCache {
 impl PartitionCache {
     /// An empty cache that keeps at most so many counters.
     pub fn bounded(most: usize) -> Self {
-        let (partitions, kept, rights) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        let state = State { partitions, kept, most, rights, drawn: 0 };
+        let state = State { most, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)), origin: Instant::now() }
     }
 
     /// Drops a counter, also one that is being filled.
     pub fn evict(&self, partition: u32, counter: &CounterId) {
-        self.state().slot(partition).entries.remove(counter);
+        self.state.lock().slot(partition).entries.remove(counter);
     }
 
     /// Drops every counter, also those that are being filled, as if their time was over.
     pub fn expire(&self) {
-        let State { partitions, kept, rights, .. } = &mut *self.state();
+        let State { partitions, kept, rights, .. } = &mut *self.state.lock();
         partitions.values_mut().for_each(|slot| slot.entries.clear());
         kept.clear();
         rights.clear();
@@ -65,7 +65,7 @@ impl PartitionCache {
 
     /// Drops everything, as a restart of the server does.
     pub fn clear(&self) {
-        let State { partitions, kept, rights, .. } = &mut *self.state();
+        let State { partitions, kept, rights, .. } = &mut *self.state.lock();
         partitions.clear();
         kept.clear();
         rights.clear();
@@ -73,22 +73,18 @@ impl PartitionCache {
 
     /// Drops the standing of a partition.
     pub fn evict_standing(&self, partition: u32) {
-        self.state().slot(partition).held = None;
+        self.state.lock().slot(partition).held = None;
     }
 
     /// Returns what a partition holds. With [`restore`](Self::restore) it simulates a failover that forgets the last
     /// writes.
     pub fn snapshot(&self, partition: u32) -> Slot<CounterId> {
-        self.state().slot(partition).clone()
+        self.state.lock().slot(partition).clone()
     }
 
     /// Sets a partition back to a snapshot.
     pub fn restore(&self, partition: u32, slot: Slot<CounterId>) {
-        *self.state().slot(partition) = slot;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.state.lock().slot(partition) = slot;
     }
 }
 
@@ -128,7 +124,7 @@ impl State {
 #[async_trait]
 impl Cache for PartitionCache {
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let slot = state.slot(partition);
         let values = counters.iter().map(|counter| slot.get(counter)).collect();
         Ok(Got { values, stated: slot.held.as_ref().map(|held| held.stated.clone()) })
@@ -136,7 +132,7 @@ impl Cache for PartitionCache {
 
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
         let now = self.origin.elapsed();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.end_right(partition, counter, now);
         let nonce = state.draw().into();
         let is_new = !state.slot(partition).entries.contains_key(counter);
@@ -152,13 +148,13 @@ impl Cache for PartitionCache {
 
     async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
         let now = self.origin.elapsed();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.end_right(partition, counter, now);
         Ok(state.slot(partition).fill(counter, *token, *value))
     }
 
     async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = TakeOverNumber(state.draw());
         Ok(state.slot(partition).take_over(number, stated))
     }
@@ -171,7 +167,7 @@ impl Cache for PartitionCache {
         stated: Option<&StandingAt>,
     ) -> Outcome<Told> {
         let stamp = take_over.stamp();
-        let told = self.state().slot(partition).tell(stamp, values, stated);
+        let told = self.state.lock().slot(partition).tell(stamp, values, stated);
         if told != Told::Lost {
             take_over.answered(stamp);
         }

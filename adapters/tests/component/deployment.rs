@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tally_adapters::Deployment;
-use tally_adapters::dynamodb::{Checkpoints, Connection};
+use tally_adapters::dynamodb::Checkpoints;
 use tally_core::format::{Format, UnknownFormat};
 use tally_core::ids::ShardCount;
 use tally_emulator::{Fault, Rule};
-use tally_service::{App, Clock, Exit, Host, How, Running};
+use tally_service::{Clock, Exit, Host, How, Running};
 use tally_testkit::{BEGAN, Store};
+
+use crate::tables::Member;
 
 fn shards(count: u64) -> Option<ShardCount> {
     Some(ShardCount::new(count).unwrap())
@@ -80,24 +82,17 @@ async fn no_process_creates_or_joins_a_deployment_whose_rows_have_no_configurati
     deployment(&store, None).create(&host()).await.unwrap();
 }
 
-/// A service that only joins the deployment.
-struct Joins(Connection);
-
-impl App for Joins {
-    async fn start(self, host: Host) -> anyhow::Result<()> {
-        Deployment { tables: &self.0, shards: None }.join(&host).await.map(|_| ())
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_changed_format_ends_the_process_by_name_but_failed_reads_do_not() {
+async fn a_changed_format_ends_the_process_by_name_but_failed_checks_report_nothing() {
     let store = Store::start().await;
     Checkpoints::new(&store.connection).config(None).await.unwrap();
-    let running = Running::start(Joins(store.connection.clone()), host());
+    let member = Member { connection: store.connection.clone(), creates: false };
+    let running = Running::start(member, host());
     running.ready().await.unwrap();
     for fault in [Fault::Outage, Fault::Throttle, Fault::Latency { min_ms: 60_000, max_ms: 60_000 }] {
-        store.faults([Rule::new(fault).on("GetItem")]);
+        store.faults(["DescribeTable", "GetItem"].map(|operation| Rule::new(fault).on(operation)));
         running.host().clock().sleep(Duration::from_secs(30)).await;
+        assert!(store.connection.tables_watch().is_whole() && running.host().readiness().report().ready, "{fault:?}");
     }
     store.faults([]);
     running.host().clock().sleep(Duration::from_secs(3)).await;

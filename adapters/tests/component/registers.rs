@@ -3,7 +3,6 @@
 mod cells;
 mod failing;
 mod members;
-mod partition;
 mod signing;
 
 use std::sync::Arc;

@@ -15,20 +15,18 @@ use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consisten
 use tally_core::changes::Place;
 use tally_core::definitions::Definitions;
 use tally_core::fold::Counter;
-use tally_core::format::{Format, UnknownFormat};
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::milestone::Ladder;
 use tally_core::register::{Attempt, Change, Row, Version, Write};
 use tally_core::topic::{Offset, Partition};
-use tally_emulator::{Fault, Rule};
-use tally_service::{App, Clock, Condition, Exit, Host, How, Readiness, Running, UnixMillis};
+use tally_service::{App, Clock, Condition, Exit, Host, Readiness, Running, UnixMillis};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::Instant;
 
 /// A service that only belongs to the deployment.
-struct Member {
-    connection: Connection,
-    creates: bool,
+pub(crate) struct Member {
+    pub(crate) connection: Connection,
+    pub(crate) creates: bool,
 }
 
 impl App for Member {
@@ -302,20 +300,6 @@ async fn an_emptied_counts_table_is_adopted_with_a_loss() {
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true));
     assert_eq!(losses(&store).await, ["table: like_counts was emptied: its reserved row is not there"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failed_checks_report_nothing_and_a_changed_format_ends_the_process() {
-    let store = Store::start().await;
-    let (running, connection) = member(&store).await;
-    store.faults(["DescribeTable", "GetItem"].map(|operation| Rule::new(Fault::Throttle).on(operation)));
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(connection.tables_watch().is_whole() && running.host().readiness().report().ready);
-    store.faults([]);
-    store.edit("checkpoints", json!({"id": {"S": "config"}}), "format", json!({"S": "3"})).await;
-    let ended = running.ended().await;
-    assert_eq!(ended.how, How::UnknownFormat(UnknownFormat(Format::Named("3".to_owned()))));
-    assert_eq!(ended.exit(), Exit::CONFIG);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use tally_core::changes::{Effect, Entry};
 use tally_core::ids::{RowKey, UserId};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, every};
 
 use crate::rows::streamed;
 
@@ -46,18 +46,15 @@ fn numbered(nth: usize) -> String {
 
 /// The likes of a row key read in pages of `limit`, the length of each page, and the cost in half units.
 async fn paged(store: &Store, limit: u32) -> (Vec<String>, Vec<usize>, u64) {
-    let (rows, mut found, mut lengths, mut cost, mut after) =
-        (Rows::new(&store.connection), Vec::new(), Vec::new(), 0, None);
-    loop {
-        let page = rows.likes(&key(KEY), after.as_ref(), Some(limit)).await.unwrap();
+    let (rows, mut lengths, mut cost) = (Rows::new(&store.connection), Vec::new(), 0);
+    let found = every(async |after| {
+        let page = rows.likes(&key(KEY), after, Some(limit)).await?;
         lengths.push(page.items.len());
-        found.extend(page.items.into_iter().map(|like| like.user.as_str().to_owned()));
         cost += page.half_units;
-        after = page.next;
-        if after.is_none() {
-            return (found, lengths, cost);
-        }
-    }
+        Ok(page)
+    });
+    let found = found.await.unwrap().into_iter().map(|like| like.user.to_string()).collect();
+    (found, lengths, cost)
 }
 
 #[tokio::test(start_paused = true)]

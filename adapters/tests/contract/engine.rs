@@ -1,20 +1,16 @@
 //! The engines that each suite of a store runs against: the emulator, in this process or over HTTP, or another one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
 
 use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::dynamodb::{self, Access, Connection, Settings};
 use tally_core::ids::ShardCount;
-use tally_core::time::UnixMillis;
-use tally_emulator::{Config, Emulator};
+use tally_testkit::Store;
 
 /// The environment variable that names another engine.
 const ENDPOINT: &str = "TALLY_CONTRACT_ENDPOINT";
 /// The environment variable that names known deviations of that engine. A suite asserts each of them.
 const LACKS: &str = "TALLY_CONTRACT_LACKS";
-/// When tests begin, by the clocks that they set.
-pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 /// The number of shards of every post.
 pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
@@ -43,26 +39,19 @@ impl Env {
     }
 }
 
-/// An emulator whose clock agrees with that of the tests, since items expire by it.
-fn emulator() -> Emulator {
-    let epoch = Some(UNIX_EPOCH + Duration::from_millis(BEGAN.0));
-    Emulator::new(Config { epoch, ..Config::default() })
-}
-
-/// An emulator and clients without a socket.
-pub(crate) fn in_process() -> (Emulator, Connection) {
-    let emulator = emulator();
-    let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
-    (emulator, connection)
+/// An emulator without a socket, and the stores over it.
+pub(crate) async fn in_process() -> (Store, Env) {
+    let store = Store::start().await;
+    let env = Env::dynamodb(&store.repeating(Settings::default().attempts)).await;
+    (store, env)
 }
 
 pub(crate) async fn emulator_in_process(suite: impl AsyncFnOnce(&Env)) {
-    let (_, connection) = in_process();
-    suite(&Env::dynamodb(&connection).await).await;
+    suite(&in_process().await.1).await;
 }
 
 pub(crate) async fn emulator_over_http(suite: impl AsyncFnOnce(&Env)) {
-    let emulator = emulator();
+    let emulator = Store::start().await.emulator;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let connection = Connection::open(&Settings { endpoint: Some(endpoint), ..Settings::local("") }).await;

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
+use tally_adapters::dynamodb::{Cursor, Segment};
 use tally_core::changes::Nonce;
 use tally_core::definitions::Direction;
 use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
@@ -15,9 +15,9 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_core::weight::Weight;
 use tally_service::Clock;
-use tally_testkit::write_all;
+use tally_testkit::{BEGAN, every, write_all};
 
-use crate::engine::{BEGAN, Env, in_process, shards};
+use crate::engine::{Env, in_process, shards};
 
 pub(crate) async fn contract(env: &Env) {
     a_row_is_what_the_newest_event_says(env).await;
@@ -137,17 +137,12 @@ async fn rows_are_paged_in_the_order_of_users(env: &Env) {
     let expected: Vec<_> = rows.iter().map(|(_, user)| user).filter(|user| shards().shard_of(user) == shard).collect();
     assert!(expected.len() > 3);
 
-    let mut paged = Vec::new();
-    let mut after = None;
-    loop {
-        let page = env.rows.likes(&key, after.as_ref(), Some(3)).await.unwrap();
+    let page = async |after: Option<&Cursor>| {
+        let page = env.rows.likes(&key, after, Some(3)).await?;
         assert!(page.items.len() <= 3 && page.half_units > 0);
-        paged.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
+        Ok(page)
+    };
+    let paged = every(page).await.unwrap();
     assert_eq!(paged.iter().map(|like| &like.user).collect::<Vec<_>>(), expected);
     assert!(paged.iter().all(|like| like.liked_at == UnixMillis(7)));
     let users = env.rows.users(&key, None).await.unwrap();
@@ -168,22 +163,14 @@ async fn a_scan_returns_every_row_once_and_the_rows_of_a_key_together(env: &Env)
     let mut met = BTreeSet::new();
     let mut finished: BTreeSet<String> = BTreeSet::new();
     for index in 0..3 {
-        let mut after = None;
         let mut current: Option<String> = None;
-        loop {
-            let page = env.rows.scan(Segment { index, of: 3 }, after.as_ref()).await.unwrap();
-            for row in page.items {
-                if current.as_ref() != Some(&row.pk) {
-                    finished.extend(current.replace(row.pk.clone()));
-                    assert!(!finished.contains(&row.pk), "the rows of {} are torn apart", row.pk);
-                }
-                if row.pk.starts_with("scanned-") {
-                    assert!(met.insert((row.pk, row.sort)), "met twice");
-                }
+        for row in every(async |after| env.rows.scan(Segment { index, of: 3 }, after).await).await.unwrap() {
+            if current.as_ref() != Some(&row.pk) {
+                finished.extend(current.replace(row.pk.clone()));
+                assert!(!finished.contains(&row.pk), "the rows of {} are torn apart", row.pk);
             }
-            after = page.next;
-            if after.is_none() {
-                break;
+            if row.pk.starts_with("scanned-") {
+                assert!(met.insert((row.pk, row.sort)), "met twice");
             }
         }
         finished.extend(current);
@@ -206,8 +193,7 @@ async fn mark(env: &Env, key: &RowKey) {
 
 #[tokio::test]
 async fn a_recount_reads_at_most_a_thousand_rows_at_once() {
-    let (_, connection) = in_process();
-    let env = Env::dynamodb(&connection).await;
+    let (_store, env) = in_process().await;
     let (post, shard) = (post("hot"), shards().shard_of("u-0"));
     let users = (0..).map(|n| user(&format!("u-{n}"))).filter(|user| shards().shard_of(user) == shard);
     let rows: Vec<_> = users.take(1_200).map(|user| (post.clone(), user)).collect();

@@ -19,8 +19,6 @@ mod recounts;
 mod redis;
 #[cfg(test)]
 mod streams;
-#[cfg(test)]
-mod tables;
 
 /// Defines a test for each suite and engine.
 macro_rules! contract {

@@ -233,20 +233,6 @@ async fn an_evicted_value_is_missing_and_no_fold_restores_it() {
 }
 
 #[tokio::test]
-#[ignore = "needs redis-server; .ci/night runs it"]
-async fn ids_are_arguments_and_never_commands() {
-    let server = Server::start(false).await;
-    let cache = PartitionCache::new(&server.settings()).unwrap();
-    take_over(&cache, 7, 1).await;
-    for id in ["a b", "\"'); redis.call('FLUSHALL') --", "x y $5 FLUSHALL", "{}", "{", "\u{2028}\u{1f44d}"] {
-        let post = post(id);
-        fill(&cache, 7, &post, value(3)).await;
-        assert_eq!(got(&cache, 7, &post).await.1, Some(value(3)), "{id:?}");
-    }
-    assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut server.raw()).unwrap(), 7, "the standing and six values");
-}
-
-#[tokio::test]
 async fn an_invalid_address_is_refused_without_repeating_it() {
     let error = PartitionCache::new(&Settings::at(vec!["http://:canary@host".to_owned()])).err().unwrap();
     assert!(!error.to_string().contains("canary"), "{error}");

@@ -288,61 +288,6 @@ mod tests {
         Update { counter: CounterId::likes(PostId::new("p").unwrap()), before, after }
     }
 
-    fn said(update: &Update) -> (String, String) {
-        let statement = update.statement("like_counts");
-        let parameters = statement.parameters().iter().map(|value| match value {
-            AttributeValue::S(text) => text.clone(),
-            AttributeValue::N(digits) => digits.clone(),
-            AttributeValue::Ns(numbers) => format!("<<{}>>", numbers.join(",")),
-            other => panic!("{other:?}"),
-        });
-        (statement.statement().to_owned(), parameters.collect::<Vec<_>>().join(" "))
-    }
-
-    #[test]
-    fn an_absent_counter_is_inserted_with_what_it_has() {
-        let after =
-            Counter { likes: 5, version: Place::from_stored(9), updated_at: UnixMillis(77), ..Counter::default() };
-        let after = Counter { parts: [(shard(3), 5)].into(), ..after };
-        let (statement, parameters) = said(&update(None, after.clone()));
-        assert_eq!(
-            statement,
-            r#"INSERT INTO "like_counts" VALUE {'post_id':?,'likes':?,'version':?,'updated_at':?,'s3':?}"#
-        );
-        assert_eq!(parameters, "p 5 9 77 5");
-        let doubt = [shard(0), shard(3)].into();
-        let after = Counter { corrections: 1, gap: Some(Place::from_stored(8)), doubt, ..after };
-        let (statement, parameters) = said(&update(None, after));
-        assert!(statement.ends_with("'updated_at':?,'c':?,'gap':?,'doubt':?,'s3':?}"), "{statement}");
-        assert_eq!(parameters, "p 5 9 77 1 8 <<0,3>> 5");
-    }
-
-    #[test]
-    fn an_update_sets_what_differs_and_compares_what_it_sets_with_what_it_replaces() {
-        let before =
-            Counter { likes: 5, version: Place::from_stored(9), updated_at: UnixMillis(77), ..Counter::default() };
-        let before = Counter { parts: [(shard(3), 5), (shard(4), 0)].into(), ..before };
-        let mut after = before.clone();
-        (after.likes, after.version, after.updated_at) = (7, Place::from_stored(11), UnixMillis(78));
-        after.parts = [(shard(3), 6), (shard(4), 0), (shard(12), 1)].into();
-        let (statement, parameters) = said(&update(Some(before.clone()), after));
-        let set = r#"UPDATE "like_counts" SET "version"=? SET "likes"=? SET s3=? SET s12=? SET "updated_at"=?"#;
-        let condition =
-            r#" WHERE "post_id"=? AND "version"=? AND "likes"=? AND "c" IS MISSING AND s3=? AND s12 IS MISSING"#;
-        assert_eq!(statement, format!("{set}{condition}"));
-        assert_eq!(parameters, "11 7 6 1 78 p 9 5 5");
-
-        let doubted = Counter { corrections: 2, gap: Some(Place::from_stored(8)), doubt: [shard(4)].into(), ..before };
-        let mut certain =
-            Counter { corrections: 3, doubt: [].into(), version: Place::from_stored(10), ..doubted.clone() };
-        certain.parts.remove(&shard(4));
-        let (statement, parameters) = said(&update(Some(doubted), certain));
-        let set = r#"UPDATE "like_counts" SET "version"=? SET "c"=? REMOVE "doubt" REMOVE s4"#;
-        let condition = r#" WHERE "post_id"=? AND "version"=? AND "likes"=? AND "c"=? AND "doubt"=? AND s4=?"#;
-        assert_eq!(statement, format!("{set}{condition}"));
-        assert_eq!(parameters, "10 3 p 9 5 2 <<4>> 0");
-    }
-
     #[test]
     fn the_widest_update_fits_into_a_statement() {
         const ROOM: usize = 8192;

@@ -3,7 +3,7 @@
 //! change-streamer's time. The SDK still signs, sends, tries again and reads errors.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_sdk_dynamodbstreams::config::interceptors::BeforeDeserializationInterceptorContextRef;
 use aws_sdk_dynamodbstreams::config::{ConfigBag, Intercept, RuntimeComponents};
@@ -12,6 +12,7 @@ use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::context::{Error, Output};
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, OrchestratorError};
 use aws_smithy_runtime_api::client::ser_de::{DeserializeResponse, SharedResponseDeserializer};
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use tally_core::ids::Region;
 use tally_core::ports::{Iterator, Records};
@@ -29,7 +30,7 @@ pub(super) struct ReadPage(Arc<Mutex<Option<Records>>>);
 impl ReadPage {
     /// Returns the page, once the call has succeeded.
     pub(super) fn page(&self) -> Records {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+        self.0.lock().take().unwrap_or_default()
     }
 }
 
@@ -64,7 +65,7 @@ impl DeserializeResponse for ReadPage {
         }
         let page: Page =
             serde_json::from_slice(response.body().bytes().unwrap_or_default()).map_err(OrchestratorError::other)?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(page.into());
+        *self.0.lock() = Some(page.into());
         Ok(Output::erase(GetRecordsOutput::builder().build()))
     }
 }
@@ -293,7 +294,7 @@ mod tests {
             let reader = ReadPage::default();
             let response = HttpResponse::new(status.try_into().unwrap(), refusal());
             let read = reader.deserialize_nonstreaming_with_config(&response, &ConfigBag::base());
-            assert_eq!((read.is_ok(), reader.0.lock().unwrap().is_some()), (is_read, is_read), "{status}");
+            assert_eq!((read.is_ok(), reader.0.lock().is_some()), (is_read, is_read), "{status}");
         }
     }
 

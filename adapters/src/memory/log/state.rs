@@ -37,7 +37,7 @@ pub(super) struct Stored {
     pub(super) records: Vec<Message>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Message {
     pub(super) at: UnixMillis,
     pub(super) key: Option<Vec<u8>>,
@@ -70,14 +70,13 @@ pub(super) enum Notice {
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) member: u64,
-    pub(super) assignment: u64,
-    pub(super) revoked: Arc<watch::Sender<Option<Revocation>>>,
+    pub(super) assignment: Assignment,
     /// Whether its handle was dropped without a revocation. The group does not know that, and the member is still the
     /// owner.
     pub(super) idle: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Assignment {
     pub(super) index: u32,
     pub(super) id: u64,
@@ -102,13 +101,8 @@ impl State {
         let stored = stored.ok_or_else(|| Fault::Poison(format!("`{}` has no partition {partition}", record.topic)))?;
         let offset = Offset(stored.end());
         let headers = record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.map(<[u8]>::to_vec)));
-        stored.records.push(Message {
-            at,
-            key: record.key.map(<[u8]>::to_vec),
-            value: record.value.map(<[u8]>::to_vec),
-            headers: headers.collect(),
-            is_mark: false,
-        });
+        let [key, value] = [record.key, record.value].map(|bytes| bytes.map(<[u8]>::to_vec));
+        stored.records.push(Message { at, key, value, headers: headers.collect(), is_mark: false });
         Ok(Written { partition, offset })
     }
 
@@ -116,7 +110,7 @@ impl State {
     /// the partition.
     pub(super) fn commit(&mut self, group: &str, partition: &Partition, assignment: u64, offset: Offset) {
         let owner = self.groups.get(group).and_then(|group| group.owners.get(&partition.index));
-        if owner.is_some_and(|owner| owner.assignment == assignment) {
+        if owner.is_some_and(|owner| owner.assignment.id == assignment) {
             self.bookmarks.insert((group.to_owned(), partition.clone()), offset);
         }
     }
@@ -153,7 +147,7 @@ impl Group {
     /// Takes every partition from its owner. If there are several members, the next one has its turn.
     pub(super) fn expire(&mut self) {
         for (index, owner) in std::mem::take(&mut self.owners) {
-            owner.revoked.send_replace(Some(Revocation::Lost));
+            owner.assignment.revoked.send_replace(Some(Revocation::Lost));
             self.tell(owner.member, Notice::Revoked(Revocation::Lost, vec![index]));
         }
         if !self.members.is_empty() {
@@ -170,17 +164,16 @@ impl Group {
                 Some(owner) if owner.member == turn => {}
                 Some(owner) if !owner.idle => {
                     let member = owner.member;
-                    let asked = owner.revoked.send_if_modified(|over| over.replace(Revocation::Revoked).is_none());
-                    if asked {
+                    let over = &owner.assignment.revoked;
+                    if over.send_if_modified(|over| over.replace(Revocation::Revoked).is_none()) {
                         self.tell(member, Notice::Revoked(Revocation::Revoked, vec![index]));
                     }
                 }
                 _ => {
                     *next += 1;
-                    let revoked = Arc::new(watch::Sender::new(None));
-                    let owner = Owner { member: turn, assignment: *next, revoked: Arc::clone(&revoked), idle: false };
-                    self.owners.insert(index, owner);
-                    given.entry(turn).or_default().push(Assignment { index, id: *next, revoked });
+                    let assignment = Assignment { index, id: *next, revoked: Arc::new(watch::Sender::new(None)) };
+                    self.owners.insert(index, Owner { member: turn, assignment: assignment.clone(), idle: false });
+                    given.entry(turn).or_default().push(assignment);
                 }
             }
         }

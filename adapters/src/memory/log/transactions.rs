@@ -11,6 +11,7 @@ use tally_core::ports::log::{self, Outgoing};
 use tally_core::time::UnixMillis;
 
 use super::Broker;
+use super::state::Message;
 
 impl Broker {
     /// Forgets those old records of a topic that have a later one of the same key, as compaction does. Offsets stay.
@@ -38,14 +39,7 @@ impl Broker {
     pub fn end_transaction(&self, topic: &str, index: u32) {
         self.change(|state| {
             if let Some(stored) = state.partition(topic, index) {
-                let mark = super::state::Message {
-                    at: UnixMillis(0),
-                    key: None,
-                    value: None,
-                    headers: Vec::new(),
-                    is_mark: true,
-                };
-                stored.records.push(mark);
+                stored.records.push(Message { is_mark: true, ..Message::default() });
             }
         });
     }

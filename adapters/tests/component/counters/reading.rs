@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::counters::Written;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_emulator::{Fault as Injected, Rule};
-use tally_testkit::BEGAN;
+use tally_testkit::{BEGAN, every};
 
 use super::{TABLE, gained, key, likes, start, stored, update, write};
 
@@ -76,27 +76,6 @@ async fn more_counters_than_fit_into_a_request_are_read_and_unprocessed_keys_are
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_left_out_repeatedly_count_as_throttled() {
-    let (store, counters) = start().await;
-    let ids: Vec<_> = (0..100).map(|n| likes(&format!("p-{n}"))).collect();
-    store.faults([Rule::new(Injected::Unprocessed).on("BatchGetItem")]);
-    let (mut whole, mut given_up) = (0, 0);
-    for _ in 0..40 {
-        let asked = store.requests("BatchGetItem");
-        match counters.read(&ids, Consistency::Eventual).await {
-            Ok(_) => whole += 1,
-            Err(Fault::Throttled(message)) => {
-                assert!(message.ends_with("were left out 8 times"), "{message}");
-                assert_eq!(store.requests("BatchGetItem") - asked, 8);
-                given_up += 1;
-            }
-            Err(other) => panic!("{other:?}"),
-        }
-    }
-    assert!(whole > 0 && given_up > 0, "{whole} read whole, {given_up} given up");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_damaged_item_is_poison_is_named_and_does_not_affect_others() {
     let (store, counters) = start().await;
     let counter = stored(&counters, "p").await;
@@ -122,15 +101,7 @@ async fn a_scan_returns_each_counter_once_and_nothing_else() {
     store.edit(TABLE, key("p-7"), "likes", json!({"S": "many"})).await;
     let mut found = Vec::new();
     for index in 0..3 {
-        let mut after = None;
-        loop {
-            let page = counters.scan(Segment { index, of: 3 }, after.as_ref()).await.unwrap();
-            found.extend(page.items);
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
+        found.extend(every(async |after| counters.scan(Segment { index, of: 3 }, after).await).await.unwrap());
     }
     assert_eq!(found.len(), 40);
     let mut found: BTreeMap<_, _> = found.into_iter().collect();

@@ -119,30 +119,6 @@ async fn an_update_of_a_deleted_counter_is_refused_and_the_counter_is_inserted_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_statement_does_not_affect_its_batch_and_is_written_when_repeated() {
-    for (fault, class) in [
-        (Injected::Throttle, "throttled"),
-        (Injected::Conflict, "transient"),
-        (Injected::InternalError { applied: Some(false) }, "transient"),
-        (Injected::Outage, "transient"),
-    ] {
-        let (store, counters) = start().await;
-        let counter = gained(None, 3, 1, 10);
-        let updates: Vec<_> = (0..25).map(|n| update(&format!("p-{n}"), None, &counter)).collect();
-        store.faults([Rule::new(fault).on("PartiQLInsert").nth(7)]);
-        let written = counters.write(&updates).await.unwrap();
-        for (nth, written) in written.iter().enumerate() {
-            match written {
-                Written::Failed(fault) => assert_eq!((nth, fault.class()), (6, class)),
-                stored => assert_eq!(*stored, Written::Stored, "{nth}"),
-            }
-        }
-        assert_eq!(now(&counters, "p-6").await, None);
-        assert_eq!(write(&counters, &updates[6]).await, Written::Stored);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_batch_that_is_refused_as_a_whole_writes_nothing() {
     let (store, counters) = start().await;
     let counter = gained(None, 3, 1, 10);

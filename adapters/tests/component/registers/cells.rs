@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Registers};
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
-use tally_core::register::{Adding, Cell, Step};
+use tally_core::register::Cell;
 use tally_core::tally::Record;
 use tally_core::topic::Partition;
 use tally_emulator::{Fault as Injected, Rule};
@@ -44,20 +44,6 @@ async fn counted(store: &Store) -> i64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cell_advances_only_from_its_current_version() {
-    let (store, registers) = start().await;
-    let (first, second) = (cell(5, 3), cell(3, 8));
-    assert_eq!(read(&registers, 7).await, None);
-    assert_eq!(advance(&registers, None, first).await, Advanced::Stored);
-    assert_eq!(advance(&registers, None, cell(9, 9)).await, Advanced::Refused(None));
-    assert_eq!(advance(&registers, Some(first), second).await, Advanced::Stored);
-    assert_eq!(advance(&registers, Some(first), cell(9, 9)).await, Advanced::Refused(Some(second)));
-    assert_eq!(read(&registers, 7).await, Some(second));
-    assert_eq!(counted(&store).await, 3);
-    assert_eq!(versions(&store).await, [[None, Some(first.to)], [Some(first.to), Some(second.to)]]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn repeating_an_update_whose_answer_was_lost_adds_nothing() {
     let (store, registers) = start().await;
     for (from, to, statement) in [(None, cell(5, 3), "PartiQLInsert"), (Some(cell(5, 3)), cell(9, 4), "PartiQLUpdate")]
@@ -69,6 +55,8 @@ async fn repeating_an_update_whose_answer_was_lost_adds_nothing() {
         assert_eq!(advance(&registers, from, to).await, Advanced::Refused(stands));
     }
     assert_eq!((read(&registers, 7).await, counted(&store).await), (Some(cell(9, 4)), 9));
+    let [first, second] = [3, 4].map(|offset| Some(version(offset)));
+    assert_eq!(versions(&store).await, [[None, first], [first, second]]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,33 +81,4 @@ async fn cells_are_updated_and_read_independently_and_in_order() {
     assert_eq!((&cells[1], &cells[2]), (&Ok(None), &Ok(Some(cell(9, 1)))));
     let damaged = "refused: table likes, item pk \"p#+views.7\", user_id \"\\u{1}cell/likes/7\": to: missing";
     assert_eq!(cells[0].as_ref().unwrap_err().to_string(), damaged);
-}
-
-#[tokio::test(start_paused = true)]
-async fn events_that_arrive_while_answers_are_lost_are_added_once() {
-    let (store, registers) = start().await;
-    let (mut adding, mut lost) = (Adding::default(), 0);
-    for attempt in 0..60 {
-        if attempt < 20 {
-            adding.take(version(attempt), 1);
-        }
-        let drops = |statement| Rule::new(Injected::DropReply).on(statement).nth(1);
-        store.faults((attempt % 3 == 0).then_some(["PartiQLInsert", "PartiQLUpdate"].map(drops)).into_iter().flatten());
-        let finished = match adding.step() {
-            None => 0,
-            Some(Step::Read) => adding.read(read(&registers, 7).await).count(),
-            Some(Step::Update { from, to }) => match advance(&registers, from, to).await {
-                Advanced::Stored => adding.stored().count(),
-                Advanced::Refused(Some(stands)) => adding.read(Some(stands)).count(),
-                Advanced::Refused(None) | Advanced::Failed(_) => {
-                    lost += 1;
-                    adding.unclear();
-                    0
-                }
-            },
-        };
-        assert!(finished <= 20);
-    }
-    assert_eq!((adding.gathered(), read(&registers, 7).await), (0, Some(cell(20, 19))));
-    assert!(lost > 0 && counted(&store).await == 20);
 }

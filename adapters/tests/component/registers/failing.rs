@@ -92,16 +92,6 @@ async fn a_failed_second_statement_is_the_outcome_of_its_own_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_throttled_as_a_whole_writes_nothing() {
-    let (store, registers) = start().await;
-    store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement").nth(1)]);
-    for written in write_all(&registers, &likes(2), GONE, confirmed()).await {
-        assert!(matches!(written, Written::Failed(Fault::Throttled(_))), "{written:?}");
-    }
-    assert!(store.items(TABLE).await.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_write_with_a_validation_error_is_refused_alone() {
     let (store, registers) = start().await;
     assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Written::Stored; 3]);

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::dynamodb::registers::Written;
+use tally_adapters::dynamodb::registers::{Registers, Written};
+use tally_core::fault::Fault;
 use tally_core::register::{Change, Progress, Version};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_testkit::BEGAN;
+use tally_emulator::Config;
+use tally_testkit::{BEGAN, Store};
 
 use super::{
     GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_all,
@@ -66,14 +68,6 @@ async fn versions_are_compared_as_numbers_across_generations_and_partitioners() 
     }
     assert_eq!(stored(&store, "u").await["v"]["N"], json!(u64::MAX.to_string()));
     assert_eq!(write(&registers, at(1, true, 5)).await, Written::Older(Version::new(32_767, true, Offset(most))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unlike_without_a_row_leaves_a_tombstone_that_stops_an_older_like() {
-    let (store, registers) = start().await;
-    assert_eq!(write(&registers, unlike("u", 2)).await, Written::Stored);
-    assert_eq!(stored(&store, "u").await, tombstone(2));
-    assert_eq!(write(&registers, like("u", 1)).await, Written::Older(version(2)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,5 +152,23 @@ async fn a_row_without_a_version_is_named_and_not_overwritten() {
         let Written::Failed(fault) = &written else { panic!("{written:?}") };
         let message = "refused: table likes, item pk \"p#3\", user_id \"u\", post_id \"p\": v: missing";
         assert_eq!((fault.class(), fault.to_string().as_str()), ("poison", message));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_like_costs_one_write_unit_and_replacing_a_row_two() {
+    let store = Store::with(Config { key_write_units: Some(20), ..Config::default() }).await;
+    let registers = Registers::new(&store.connection);
+    for (offset, members, paid) in [(1, 25, 20), (2, 12, 8)] {
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let writes: Vec<_> = (0..members).map(|n| like(&n.to_string(), offset)).collect();
+        let mut stored = 0;
+        for written in write_all(&registers, &writes, GONE, confirmed()).await {
+            match written {
+                Written::Stored => stored += 1,
+                written => assert!(matches!(written, Written::Failed(Fault::Throttled(_))), "{written:?}"),
+            }
+        }
+        assert_eq!(stored, paid, "twenty units: of the second ones, twelve find the rows that are there");
     }
 }
