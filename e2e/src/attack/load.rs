@@ -96,10 +96,13 @@ const QUESTIONS: Duration = Duration::from_millis(50);
 pub(crate) type Parts = BTreeMap<&'static str, Honesty>;
 
 /// A count, and what each Region adds to it.
-#[derive(Deserialize)]
 pub(crate) struct Counted {
-    #[serde(flatten)]
     sum: Count,
+    regions: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+struct Regions {
     #[serde(default)]
     regions: Vec<Part>,
 }
@@ -116,7 +119,12 @@ impl Counted {
     /// The answer about the likes of a post, if there is one.
     pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
         let answer = http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?;
-        serde_json::from_str(&answer.body).ok()
+        Self::read(&answer.body).ok()
+    }
+
+    fn read(body: &str) -> serde_json::Result<Self> {
+        let Regions { regions } = serde_json::from_str(body)?;
+        Ok(Self { sum: serde_json::from_str(body)?, regions })
     }
 
     /// How many Regions it names.
@@ -132,7 +140,6 @@ impl Counted {
     /// Judges the sum and each part. Wrong answers are counted, since their number says more than the first one.
     fn judge(self, honesty: &Honesty, parts: &Parts) -> anyhow::Result<()> {
         let Self { sum, regions } = self;
-        ensure!(regions.len() == parts.len(), "an answer names {} Regions", regions.len());
         let _ = honesty.lie(&sum);
         for Part { region, count, exact, as_of } in regions {
             let part = parts.get(&*region).with_context(|| format!("an answer names the Region {region}"))?;
@@ -156,20 +163,25 @@ pub(crate) async fn read(
     stop: Stop,
 ) -> anyhow::Result<()> {
     let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
-    let likes = if parts.is_empty() { "likes" } else { BY_REGION };
     while !stop.is_requested() {
         // A process that is still starting has no address yet.
         if let Some(address) = fleet.api().public() {
             // A stopped process answers when it continues.
             let of_likes = chance.happens(75);
-            let route = if of_likes { likes } else { "counters" };
+            let by_region = !parts.is_empty() && chance.happens(50);
+            let route = match of_likes {
+                true if by_region => BY_REGION,
+                true => "likes",
+                false => "counters",
+            };
             let path = format!("{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
-                let counted: Counted = serde_json::from_str(&answer.body)
-                    .with_context(|| format!("the answer is not a count: {answer:?}"))?;
+                let counted = Counted::read(&answer.body);
+                let counted = counted.with_context(|| format!("the answer is not a count: {answer:?}"))?;
+                ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
                 counted.judge(&honesty, &parts)?;
             }
             answers.hear(answer);

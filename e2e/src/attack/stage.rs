@@ -83,6 +83,10 @@ pub struct Under {
     /// Require Redis; by default it is used if it is installed
     #[arg(long)]
     pub(crate) redis: bool,
+    /// For `regions`: a second Kafka like that of --broker. Both have the topic `counts`, this one also `eu.counts`, and that of --broker
+    /// `us.counts`, each with 6 partitions; by default one in this process
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) remote_broker: Option<SocketAddr>,
     /// Percentage of events that add to a sum; by default 50
     #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
     sums: Option<u64>,

@@ -161,9 +161,11 @@ impl World {
         let is_anew = !doubtful && (self.doubts(state, published) || loss(published) != loss(taken));
         let record = |key, at| Record { said, key, at, written: taken, lacks, doubtful };
         let (values, ever) = (self.counted(lacks, as_read).values, self.counted(0, taken).values);
-        let anew = |nth: usize| (is_anew && items(ever[nth].version) > 0).then_some(taken);
-        let at = |nth: usize| if owes[nth] { Some(items(values[nth].version)) } else { anew(nth) };
-        let mut records: Vec<Record> = (0..2).filter_map(|nth| Some(record(Key::Entry(nth), at(nth)?))).collect();
+        let place_of = |nth: usize| {
+            let at = items(values[nth].version);
+            if is_anew && items(ever[nth].version) > 0 { Some(at.max(taken)) } else { owes[nth].then_some(at) }
+        };
+        let mut records: Vec<Record> = (0..2).filter_map(|nth| Some(record(Key::Entry(nth), place_of(nth)?))).collect();
         let standing = (!doubtful).then(|| record(Key::Standing, taken));
         let last = if self.obeys(Rule::StandingLast) { records.len() } else { 0 };
         records.splice(last..last, standing);
