@@ -126,6 +126,8 @@ struct State {
     stored: u8,
     /// The table that A's counters are in; the first one lacks nothing.
     adopted: Adopted,
+    /// Whether entries were published in doubt last, which is stored: the next fold publishes everything anew, too.
+    doubted: bool,
     /// The part of A's topic that the mirror may still copy or repeat, and how many of its records are copied.
     topic: Vec<Record>,
     copied: usize,
@@ -266,6 +268,7 @@ impl Model for World {
             reached: 0,
             stored: 0,
             adopted: Adopted::default(),
+            doubted: false,
             topic: Vec::new(),
             copied: 0,
             base: 0,

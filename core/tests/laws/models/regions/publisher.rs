@@ -158,7 +158,7 @@ impl World {
         let Fold { taken, published, owes, .. } = state.folds[at];
         let (said, lacks, doubtful) = (state.tick, state.adopted.lacks, self.doubts(state, taken));
         let loss = |written| self.counted(lacks, written).standing.loss;
-        let is_anew = !doubtful && (self.doubts(state, published) || loss(published) != loss(taken));
+        let is_anew = !doubtful && (state.doubted || loss(published) != loss(taken));
         let record = |key, at| Record { said, key, at, written: taken, lacks, doubtful };
         let (values, ever) = (self.counted(lacks, as_read).values, self.counted(0, taken).values);
         let place_of = |nth: usize| {
@@ -169,6 +169,7 @@ impl World {
         let standing = (!doubtful).then(|| record(Key::Standing, taken));
         let last = if self.obeys(Rule::StandingLast) { records.len() } else { 0 };
         records.splice(last..last, standing);
+        state.doubted = doubtful;
         let fold = &mut state.folds[at];
         (fold.owes, fold.published) = ([false; 2], taken);
         if self.mirrored {
