@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use serde_json::json;
 use tally_consumer::letters_of;
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::{CounterId, CounterKind, PostId};
 use tally_service::Invalid;
 
 use self::judged::Found;
@@ -72,19 +72,25 @@ impl Verb {
             Found::Gone(why) => ("gone", why, UNAVAILABLE),
             Found::Unread(fault) => ("unread", fault.to_string(), UNAVAILABLE),
         };
-        let text = said(verdict, &detail);
+        let text = said(verdict, &detail, definition.name.kind());
         Ok(Answer::new(json!({"verdict": verdict, "detail": detail}), text).exiting_with(code))
     }
 }
 
 /// Says what was found. The `detail` of `true` is the winner and the winner's event as JSON; otherwise it is the reason.
-fn said(verdict: &str, detail: &str) -> String {
+/// The topic of events proves the winner of a sum. Of a set it proves only that the member was there: changes of
+/// different rows are counted in the order of the topic `changes`.
+fn said(verdict: &str, detail: &str, kind: CounterKind) -> String {
     let Ok(told) = serde_json::from_str::<serde_json::Map<_, _>>(detail) else {
         return format!("{verdict}: {}", plain(detail));
     };
     let mut table = Table::default();
     told.iter().for_each(|(name, value)| table.row([name, value]));
-    format!("{verdict}: the record is what the log says\n{table}")
+    let proved = match kind {
+        CounterKind::Sum => "the record is what the log says",
+        CounterKind::Set => "the record is unchanged, and the log has the member's event; it does not prove the order",
+    };
+    format!("{verdict}: {proved}\n{table}")
 }
 
 /// Returns the topic of dead letters for `topic`: the deployment's one (`letters`), unless that has the name which
@@ -106,8 +112,10 @@ mod tests {
 
     #[test]
     fn a_true_record_is_shown_field_by_field() {
-        let told = said("true", r#"{"n":10,"user":"u\u001b"}"#);
+        let told = said("true", r#"{"n":10,"user":"u\u001b"}"#, CounterKind::Sum);
         assert_eq!(told, "true: the record is what the log says\nn     10\nuser  \"u\\u001b\"\n");
-        assert_eq!(said("gone", "the log is cut"), "gone: the log is cut");
+        let of_set = said("true", r#"{"n":10}"#, CounterKind::Set);
+        assert!(of_set.contains("it does not prove the order"), "{of_set}");
+        assert_eq!(said("gone", "the log is cut", CounterKind::Sum), "gone: the log is cut");
     }
 }
