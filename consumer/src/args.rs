@@ -180,10 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_topic_whose_name_would_be_too_long_is_refused() {
-        let long = "x".repeat(246);
-        let said = config(&["--brokers", "b:9092", "--topic", &long]).unwrap_err().to_string();
-        assert!(said.starts_with("--dead-letter-topic"), "{said}");
+    fn a_dead_letter_topic_that_is_the_topic_or_whose_name_would_be_too_long_is_refused() {
+        for bad in [["--topic", &"x".repeat(246)], ["--dead-letter-topic", "likes"]] {
+            let said = config(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err().to_string();
+            assert!(said.starts_with("--dead-letter-topic"), "{said}");
+        }
     }
 
     #[test]
@@ -223,26 +224,5 @@ mod tests {
             assert!(said.contains(bad[0]), "{bad:?}: {said}");
         }
         assert!(config(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
-    }
-
-    #[test]
-    fn settings_that_contradict_each_other_are_refused() {
-        for (args, flag) in [
-            (["--dead-letter-topic", "likes"], "--dead-letter-topic"),
-            (["--sasl-user", "u"], "--sasl-user"),
-            (["--msk-region", "eu-west-1"], "--msk-region"),
-        ] {
-            let said =
-                config(&[&["--brokers", "b:9092"], &args[..]].concat()).expect_err("a contradiction").to_string();
-            assert!(said.contains(flag), "{args:?}: {said}");
-        }
-    }
-
-    #[test]
-    fn a_password_is_in_no_message_and_no_debug_output() {
-        let args = ["--brokers", "b:9092", "--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary-7"];
-        assert!(!format!("{:?}", config(&args).unwrap()).contains("canary-7"));
-        let args: Vec<&str> = args.into_iter().chain(["--batch-rows", "0"]).collect();
-        assert!(!config(&args).unwrap_err().to_string().contains("canary-7"));
     }
 }

@@ -258,17 +258,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_counter_with_anything_behind_a_loss_is_exact_only_beside_a_standing_that_knows_the_loss() {
-        let counter = Counter { gap: Some(at(4)), ..Counter::default() };
-        let standing = |loss, open| Standing { as_of: Some(UnixMillis(9)), loss, open };
-        let exact = |standing| serve(&standing, CounterKind::Set, Some(&counter)).exact;
-        assert!(exact(standing(Some(at(4)), BTreeSet::new())));
-        assert!(!exact(standing(None, BTreeSet::new())));
-        assert!(!exact(standing(Some(at(3)), BTreeSet::new())));
-        assert!(!exact(standing(Some(at(4)), BTreeSet::from([crate::changes::LossNumber(4)]))));
-    }
-
     /// Returns a message with one section, which has an entry for each member.
     fn liked(back: u64, members: &[&str]) -> Message {
         let side = |weight| Side { weight, ..Side::default() };
@@ -295,21 +284,6 @@ mod tests {
             assert_eq!(partition.take(at(offset), UnixMillis(2), message).hole, None);
         }
         partition
-    }
-
-    #[test]
-    fn a_flush_applied_to_a_counter_that_has_part_of_it_adds_the_rest() {
-        let mut partition = taken(&[opened(), liked(0, &["u", "v"]), liked(2, &["w"])]);
-        let flush = partition.flush();
-        let (id, pending) = flush.counters.first_key_value().expect("one counter");
-        let whole = flush.apply(None, pending, UnixMillis(5)).expect("three likes").counter;
-        assert_eq!((whole.likes, whole.version), (3, at(3)));
-        let part = Counter { likes: 2, parts: [(key(0).shard, 2)].into(), version: at(2), ..Counter::default() };
-        assert_eq!(flush.apply(Some(&part), pending, UnixMillis(5)).expect("a like").counter, whole);
-        assert_eq!(flush.apply(Some(&whole), pending, UnixMillis(9)), None, "it is in already");
-        assert_eq!((flush.standing.as_of, flush.position.at), (Some(UnixMillis(70)), at(3)));
-        assert_eq!(*id, key(0).counter);
-        assert!(partition.is_empty() && partition.flush().counters.is_empty());
     }
 
     #[test]

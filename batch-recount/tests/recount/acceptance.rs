@@ -14,10 +14,10 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, sized};
 use tokio::time::Instant;
 
-use crate::liked::{Liked, size};
+use crate::liked::Liked;
 use crate::started::ended;
 use crate::world::shards;
 
@@ -93,7 +93,8 @@ impl World {
 #[tokio::test(start_paused = true)]
 #[ignore = "night: a soak"]
 async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_go_on_and_shards_split() {
-    let (hot, posts, writes) = (size("RECOUNT_HOT_ROWS", 1_500), size("RECOUNT_POSTS", 60), size("RECOUNT_WRITES", 30));
+    let (hot, posts, writes) =
+        (sized("RECOUNT_HOT_ROWS", 1_500), sized("RECOUNT_POSTS", 60), sized("RECOUNT_WRITES", 30));
     let mut world = World::start().await;
     let streamer = world.streamer("s");
     streamer.ready().await.unwrap();

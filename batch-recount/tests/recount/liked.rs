@@ -23,11 +23,6 @@ pub(crate) struct Liked {
     partitions: u32,
 }
 
-/// Returns the value of an environment variable that makes a test larger.
-pub(crate) fn size(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |size| size.parse().expect("a number"))
-}
-
 impl Liked {
     pub(crate) fn new(store: Store, partitions: u32, seed: u64) -> Self {
         Self { store, rows: BTreeSet::new(), chance: Chance::seeded(seed), partitions }

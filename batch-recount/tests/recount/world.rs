@@ -25,7 +25,7 @@ use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_service::{Chance, Clock, Patience, Switch};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, every};
 use tokio::sync::Mutex;
 
 pub(crate) const PARTITIONS: u32 = 2;
@@ -338,16 +338,9 @@ impl World {
 
     /// Returns the sum of the rows of a key; `None` if a weight cannot be read.
     pub(crate) async fn rows(&self, key: &RowKey) -> Option<i64> {
-        let (rows, mut sum, mut after) = (Rows::new(&self.store.connection), Some(0), None);
-        loop {
-            let page = rows.weights(key, after.as_ref()).await.unwrap();
-            let of_page: Option<i64> = page.items.into_iter().map(|(_, weight)| Some(weight?.get())).sum();
-            sum = sum.zip(of_page).map(|(sum, of_page)| sum + of_page);
-            after = page.next;
-            if after.is_none() {
-                return sum;
-            }
-        }
+        let rows = Rows::new(&self.store.connection);
+        let weights = every(async |after| rows.weights(key, after).await).await.unwrap();
+        weights.into_iter().map(|(_, weight)| Some(weight?.get())).sum()
     }
 
     /// Returns what is wrong with a counter, if anything is.

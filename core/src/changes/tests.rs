@@ -180,21 +180,6 @@ fn a_message_of_another_version_or_deployment_or_form_is_named_and_not_passed_ov
 }
 
 #[test]
-fn an_entry_is_accepted_once_whoever_sends_it_and_however_it_is_cut() {
-    let mut reader = Reader::opened(&["a"]);
-    for (section, accepted) in [
-        (section("a", 0, 2, 2, &[1, 2]), &[1, 2][..]),
-        (section("a", 0, 2, 2, &[1, 2]), &[1, 2]),
-        (section("a", 0, 3, 2, &[1, 2, 3]), &[1, 2, 3]),
-        (section("a", 2, 3, 2, &[3]), &[1, 2, 3]),
-        (section("a", 3, 9, 2, &[5, 9]), &[1, 2, 3, 5, 9]),
-    ] {
-        assert_eq!(reader.section(section), Taken::default());
-        assert_eq!(reader.accepted, accepted);
-    }
-}
-
-#[test]
 fn what_a_back_link_names_and_the_reader_never_had_is_a_hole() {
     let mut reader = Reader::opened(&["a"]);
     reader.section(section("a", 0, 2, 2, &[1]));
@@ -255,21 +240,6 @@ fn what_has_ended_may_be_said_before_what_is_open_and_lists_nothing() {
 }
 
 #[test]
-fn a_stream_shard_that_began_since_an_announcement_was_made_up_stays_open() {
-    let mut reader = Reader::opened(&["a", "b"]);
-    for name in ["a", "b"] {
-        reader.section(section(name, 0, 2, NOW.0 - 50, &[]));
-    }
-    reader.filter.jump(Place::new(1, Offset(9)), NOW);
-    reader.at = 9;
-    reader.take(closed("a", Some(2), NOW.minus(MILLI * 40), &["c"]));
-    // This announcement was made before `a` was closed.
-    reader.open(&["a", "b"]);
-    let open: Vec<_> = reader.filter.open_shards().map(|(shard, _)| shard.clone()).collect();
-    assert_eq!(open, [shard("b"), shard("c")]);
-}
-
-#[test]
 fn two_stream_shards_that_miss_something_in_one_message_are_one_loss() {
     let mut reader = Reader::opened(&["a", "b"]);
     let sections = vec![section("a", 5, 6, 2, &[6]), section("b", 5, 6, 2, &[6])];
@@ -312,26 +282,13 @@ fn a_hole_never_has_the_number_of_a_loss_that_its_partition_has_heard_of() {
 }
 
 #[test]
-fn a_lost_piece_of_stream_raises_the_filter_so_that_no_copy_of_it_is_accepted() {
-    let mut reader = Reader::opened(&["a"]);
-    reader.section(section("a", 0, 2, 2, &[1]));
-    let lost = Body::Lost(Lost { number: LossNumber(NOW.0), next: Some((shard("a"), 7.into())) });
-    reader.take(lost.clone());
-    reader.section(section("a", 2, 5, 2, &[4]));
-    assert_eq!(reader.section(section("a", 2, 7, 2, &[7])), Taken::default());
-    assert_eq!(reader.accepted, [1, 7]);
-    let loss = reader.filter.loss();
-    reader.take(lost);
-    assert_eq!(reader.filter.loss(), loss, "a copy of an announcement announces nothing");
-}
-
-#[test]
 fn a_loss_is_open_until_it_is_repaired_and_never_opens_again() {
     let mut reader = Reader::opened(&["a"]);
     reader.take(naming(&[LossNumber(4), LossNumber(5)]));
     assert_eq!(reader.filter.standing().open.len(), 2);
     let loss = reader.filter.loss();
     reader.take(naming(&[LossNumber(4)]));
+    reader.take(Body::Lost(Lost { number: LossNumber(5), next: None }));
     assert_eq!(reader.filter.loss(), loss, "what is repeated is no other announcement");
     reader.take(Body::Repaired(LossNumber(4)));
     reader.take(naming(&[LossNumber(4)]));

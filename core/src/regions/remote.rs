@@ -194,30 +194,6 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_the_latest_version_is_written_once_whatever_the_order() {
-        let mut remote = remote();
-        for (at, version) in [(0, 3), (1, 5), (2, 4), (3, 5)] {
-            let told = counted(version, i64::try_from(version).expect("small") * 10);
-            remote.take(Offset(at), UnixMillis(9), message(9, told)).expect("a message of the Region");
-        }
-        let RemoteFlush { entries, position } = remote.flush();
-        let region = Region::new("eu").expect("a name");
-        let value = Value { likes: 50, version: Place::from_stored(5), ..Value::default() };
-        assert_eq!(entries, [(likes().in_region(&region), value)]);
-        assert_eq!(position.next, Offset(4));
-        assert!(remote.flush().entries.is_empty());
-    }
-
-    #[test]
-    fn a_standing_is_believed_once_what_is_read_was_published_after_the_reader_began() {
-        let began = 100 * MINUTE;
-        let old = (began, began - 1, stated(4));
-        let new = (began + MINUTE, began + MINUTE, stated(5));
-        assert_eq!(believed(std::slice::from_ref(&old)), None);
-        assert_eq!(believed(&[old, new]), Some(5));
-    }
-
-    #[test]
     fn a_reader_that_was_far_behind_believes_only_what_was_published_since_it_noticed() {
         let began = 100 * MINUTE;
         let up = |now: u64, at| (now, now, stated(at));

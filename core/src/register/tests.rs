@@ -1,7 +1,5 @@
 //! Tests of [`Progress`], [`Adding`], versions and what events do to rows.
-use super::{
-    Adding, Answer, Attempt, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write, admitted,
-};
+use super::{Adding, Answer, Attempt, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write};
 use crate::definitions::{Definitions, Entry};
 use crate::event::decode_value;
 use crate::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
@@ -86,13 +84,6 @@ fn versions_compare_by_generation_then_by_whether_they_are_routed_then_by_offset
 }
 
 #[test]
-fn a_write_replaces_a_smaller_version_and_no_row() {
-    let [older, newer] = [1, 2].map(version);
-    assert!(admitted(None, older) && admitted(Some(older), newer));
-    assert!(!admitted(Some(older), older) && !admitted(Some(newer), older));
-}
-
-#[test]
 fn the_commit_waits_for_every_record_before_it_in_whatever_order_they_are_finished() {
     let mut progress = taken(&["a", "b", "c"]);
     progress.take_elsewhere(Offset(7));
@@ -153,27 +144,6 @@ fn a_row_that_is_not_what_a_statement_takes_it_for_gets_the_other_one_in_the_nex
     assert_eq!((offsets(&next), next[0].replaces()), (vec![2], false), "the newer event knows it, too");
     settle(&mut progress, 2, Answer::Again);
     assert!(progress.cut(1)[0].replaces(), "nothing is known once an answer is missing");
-}
-
-#[test]
-fn what_is_stored_beside_newer_events_of_its_row_finishes_none_of_them() {
-    let mut progress = taken(&["a", "a"]);
-    assert_eq!(cut(&mut progress), [1]);
-    progress.take(write_of("a", version(2)));
-    settle(&mut progress, 1, Answer::Stored);
-    assert_eq!((progress.committable(), cut(&mut progress)), (Offset(2), vec![2]));
-}
-
-#[test]
-fn an_event_is_written_after_all_if_the_one_that_it_gave_way_to_is_refused() {
-    let mut progress = taken(&["a", "a", "a"]);
-    assert_eq!(cut(&mut progress), [2]);
-    assert_eq!(settle(&mut progress, 2, Answer::Refused), Settled::Refused);
-    assert_eq!(cut(&mut progress), [1]);
-    progress.finish(Offset(2));
-    assert_eq!(progress.committable(), Offset(0));
-    settle(&mut progress, 1, Answer::Stored);
-    assert_eq!((progress.committable(), progress.kept()), (Offset(3), 0));
 }
 
 #[test]
@@ -289,13 +259,4 @@ fn a_cell_at_the_limit_stays_there() {
     let full = Cell { n: i64::MAX, to: version(0) };
     assert_eq!(adding.read(Some(full)).count(), 0);
     assert_eq!(adding.step(), Some(Step::Update { from: Some(full), to: Cell { n: i64::MAX, to: version(1) } }));
-}
-
-#[test]
-fn a_cell_that_is_absent_is_put_with_its_first_events() {
-    let mut adding = Adding::default();
-    adding.take(version(0), 3);
-    adding.step();
-    assert_eq!(adding.read(None).count(), 0);
-    assert_eq!(adding.step(), Some(Step::Update { from: None, to: Cell { n: 3, to: version(0) } }));
 }

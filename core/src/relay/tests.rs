@@ -142,54 +142,6 @@ fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partit
 }
 
 #[test]
-fn a_message_is_sent_again_until_it_is_acknowledged_and_nothing_overtakes_it() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0)], 1);
-    world.pass(Rules::default().linger);
-    world.page("a", &[(2, 0)], 2);
-    world.pass(Rules::default().linger);
-    let (partition, first) = world.under_way.remove(0);
-    world.hand(Input::Sent(partition, Err(())));
-    assert_eq!(world.under_way, [(partition, Arc::clone(&first))]);
-    // The message was appended all the same.
-    world.append(partition, &first);
-    world.acknowledge_all();
-    assert_eq!(world.readers[0].2, [1, 2]);
-}
-
-#[test]
-fn what_another_process_relays_as_well_is_accepted_once() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (2, 1), (3, 0)], 3);
-    world.linger();
-    // The next process begins where the stream shard is stored as fed, and the first one goes on.
-    let mut other = Relay::new(of(), PARTITIONS, Rules::default(), world.now);
-    std::mem::swap(&mut world.relay, &mut other);
-    world.begin("a");
-    world.page("a", &[(1, 0), (2, 1), (3, 0), (4, 0)], 4);
-    world.linger();
-    std::mem::swap(&mut world.relay, &mut other);
-    world.page("a", &[(4, 0), (5, 1)], 5);
-    world.linger();
-    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3, 4][..], &[2, 5][..]));
-}
-
-#[test]
-fn a_closing_is_said_in_every_partition_behind_all_entries() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (2, 1)], 2);
-    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
-    world.hand(Input::End(shard("a"), vec![shard("c")]));
-    world.acknowledge_all();
-    assert_eq!(world.effects, [Effect::Closed(shard("a"), fed(2, 50))]);
-    for (filter, _, _) in &world.readers {
-        let open: Vec<_> = filter.open_shards().map(|(shard, _)| shard.clone()).collect();
-        assert_eq!(open, [shard("b"), shard("c")]);
-    }
-    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1][..], &[2][..]));
-}
-
-#[test]
 fn an_announcement_is_said_although_entries_never_stop() {
     let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
@@ -281,42 +233,6 @@ fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
     world.pass(Rules::default().state);
     world.acknowledge_all();
     assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 2, 3][..], &[4][..]));
-}
-
-#[test]
-fn a_stream_shard_that_comes_back_before_it_was_left_goes_on_behind_what_is_under_way() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (2, 0)], 2);
-    world.pass(Rules::default().linger);
-    world.page("a", &[(3, 0)], 3);
-    world.hand(Input::Leave(shard("a")));
-    // The stream shard is read again from where it is stored as fed.
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.page("a", &[(1, 0), (2, 0), (3, 0), (4, 0)], 4);
-    world.linger();
-    world.linger();
-    assert_eq!(world.readers[0].2, [1, 2, 3, 4]);
-}
-
-#[test]
-fn a_stream_shard_that_comes_back_while_its_closing_is_under_way_is_closed_once_every_partition_has_that() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0)], 1);
-    let end = || Input::End(shard("a"), vec![shard("c")]);
-    world.hand(end());
-    world.hand(Input::Leave(shard("a")));
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.hand(end());
-    // One partition has all of it, the other one nothing.
-    for _ in 0..6 {
-        let at = world.under_way.iter().position(|(partition, _)| *partition == 0);
-        let Some((partition, value)) = at.map(|at| world.under_way.remove(at)) else { break };
-        world.append(partition, &value);
-        world.hand(Input::Sent(partition, Ok(())));
-    }
-    assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Closed(..))));
-    world.acknowledge_all();
-    assert!(world.effects.iter().any(|effect| matches!(effect, Effect::Closed(..))));
 }
 
 #[test]

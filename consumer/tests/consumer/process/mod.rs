@@ -3,7 +3,6 @@
 //! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
 //! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
 
-mod counters;
 mod routing;
 mod stage;
 
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tally_emulator::{Fault, Rule};
-use tally_testkit::process::{Signal, command, run};
+use tally_testkit::process::{command, run};
 use tally_testkit::{eventually, sized};
 use tokio::time::Instant;
 
@@ -74,35 +73,6 @@ async fn rows_are_right_while_consumers_start_and_stop_and_requests_fail() {
     }
     stage.check().await;
     two.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
-async fn a_zombie_that_resumes_changes_no_row() {
-    let mut stage = Stage::set().await;
-    let one = stage.consumer(&[]);
-    one.says(stage::READING).await;
-    let slow = Rule::new(Fault::Latency { min_ms: 300, max_ms: 500 }).on("BatchExecuteStatement");
-    stage.emulator.set_faults(vec![slow]);
-    stage.say(4_000).await;
-    eventually("a flush is under way", async || stage.emulator.stats().requests.contains_key("BatchExecuteStatement"))
-        .await;
-    one.signal(Signal::STOP).unwrap();
-    stage.emulator.set_faults(vec![]);
-    let two = stage.consumer(&[]);
-    stage.caught_up().await;
-    stage.check().await;
-    let rows = stage.rows().await;
-    one.signal(Signal::CONT).unwrap();
-    // The consumer learns of its removal from whichever answer comes first: the group rebalances (its partitions are
-    // revoked), or it is no longer a member (they are lost). Then it joins again.
-    one.says("asked back").await;
-    assert_eq!(stage.rows().await, rows);
-    stage.say(500).await;
-    stage.caught_up().await;
-    stage.check().await;
-    two.stop().await.unwrap();
-    one.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -276,14 +246,10 @@ async fn a_table_without_its_stream_is_waited_for_by_name() {
 
 #[tokio::test]
 async fn a_wrong_setting_is_named_and_exits_with_78() {
-    let wrong: [(&[&str], &str); 7] = [
+    let wrong: [(&[&str], &str); 3] = [
         (&[], "--brokers (TALLY_BROKERS): missing"),
-        (&["--brokers", "b:9092", "--batch-rows", "26"], "--batch-rows"),
         (&["--brokers", "b:9092", "--lingering", "5ms"], "--lingering"),
         (&["--brokers", "b:9092", "--linger", "5"], "--linger"),
-        (&["--brokers", "b:9092", "--sasl", "plain"], "--sasl-user (TALLY_SASL_USER): missing"),
-        (&["--brokers", "b:9092", "--sasl-user", "u"], "contradicts"),
-        (&["--brokers", "b:9092", "--tombstones", "5m"], "--tombstones"),
     ];
     let check = async |args: &[&str]| run(command(PROGRAM).arg("--check").args(args)).await;
     for (args, named) in wrong {

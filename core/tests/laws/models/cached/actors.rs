@@ -40,9 +40,12 @@ impl Caching {
             let mut after = state.clone();
             let fold = &mut after.folds[at];
             fold.at += 1;
+            let is_in = after.table >= fold.at;
             // What is in the table already was read.
             after.table = after.table.max(fold.at);
-            fold.untold = Some(after.table);
+            if !is_in || self.obeys(Rule::ToldWhatIsIn) {
+                fold.untold = Some(after.table);
+            }
             next.push((Step::Applies { fold: at }, after));
         }
         if state.left.take_overs > 0 {

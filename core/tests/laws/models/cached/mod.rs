@@ -3,7 +3,7 @@
 //!
 //! The cache is the production `Slot`. There is one counter, and each position of the log changes it. A request may
 //! arrive after its sender has given it up, and twice. The value that a reader gets contains every change before the
-//! standing beside it.
+//! standing beside it. That an answer made of two such is right, the model [`honest`](super::honest) holds.
 
 mod actors;
 mod tests;
@@ -20,6 +20,8 @@ use actors::{Fold, Reader};
 enum Rule {
     /// A standing is written after the values of every change before it.
     ValuesBeforeStanding,
+    /// The cache is also told of changes that were found to be in the table already.
+    ToldWhatIsIn,
     /// Values of a write without an answer are written again.
     UnansweredIsUntold,
     /// A write compares the sequence number.

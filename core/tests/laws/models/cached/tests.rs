@@ -40,6 +40,11 @@ fn a_standing_written_before_its_values_breaks_the_law() {
 }
 
 #[test]
+fn a_value_that_is_not_told_because_another_fold_had_written_it_breaks_the_law() {
+    needed(Rule::ToldWhatIsIn, CALM);
+}
+
+#[test]
 fn a_value_whose_unanswered_write_is_not_repeated_breaks_the_law() {
     needed(Rule::UnansweredIsUntold, GIVEN_UP);
 }

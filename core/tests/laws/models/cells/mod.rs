@@ -52,6 +52,7 @@ enum Step {
     Commit { to: u8 },
 }
 
+#[derive(Default)]
 struct Cells {
     events: u8,
     resets: u8,
@@ -63,14 +64,7 @@ struct Cells {
 
 impl Cells {
     fn new(events: u8, resets: u8) -> Self {
-        Self {
-            events,
-            resets,
-            removed: None,
-            progresses: Interned::default(),
-            addings: Interned::default(),
-            copies: Interned::default(),
-        }
+        Self { events, resets, ..Self::default() }
     }
 
     fn without(self, removed: Rule) -> Self {

@@ -1,6 +1,6 @@
 //! The folds of the partition: its owner, and a zombie that has lost it.
 
-use tally_core::cached::{StandingAt, TakeOver};
+use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, Message, Place, Standing};
 use tally_core::fold::{After, Counter, Flush, Partition, Position};
 use tally_core::time::UnixMillis;
@@ -18,16 +18,13 @@ pub(super) struct Fold {
     pub(super) taken: u8,
     /// The counter as the fold believes it is in the table.
     pub(super) stored: Number,
-    /// Its hold on the cache, and whether it has to write the counter there.
-    pub(super) hold: Option<TakeOver>,
-    pub(super) owes: bool,
 }
 
 impl Fold {
     /// Returns a fold that begins at the stored position.
     pub(super) fn new(table: Table) -> Self {
         let Table { counter, place, filter, .. } = table;
-        Self { settled: (place, filter), taken: place, stored: counter, hold: None, owes: false }
+        Self { settled: (place, filter), taken: place, stored: counter }
     }
 }
 
@@ -40,9 +37,6 @@ impl World {
             }
             self.write(state, at, fold, next);
             self.store_standing(state, at, fold, next);
-            if self.cached {
-                self.tell(state, at, fold, next);
-            }
         }
     }
 
@@ -50,13 +44,12 @@ impl World {
     fn write(&self, state: &State, at: usize, fold: &Fold, next: &mut Vec<(Step, State)>) {
         let Some(counter) = self.applied(state, fold) else { return };
         if state.table.counter != fold.stored {
-            let owes = fold.owes || self.cached && self.obeys(Rule::ToldWhatIsIn);
-            let refused = self.settled(state, &Fold { stored: state.table.counter, owes, ..fold.clone() });
+            let refused = self.settled(state, &Fold { stored: state.table.counter, ..fold.clone() });
             next.push((Step::IsRefused { fold: at }, state.with_fold(at, refused)));
             return;
         }
         let stored = self.counters.number(counter);
-        let written = self.settled(state, &Fold { stored, owes: self.cached, ..fold.clone() });
+        let written = self.settled(state, &Fold { stored, ..fold.clone() });
         let table = Table { counter: stored, ..state.table };
         next.push((Step::WriteCounter { fold: at }, State { table, ..state.with_fold(at, written) }));
     }

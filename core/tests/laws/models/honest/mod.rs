@@ -1,19 +1,19 @@
 //! A model of the claims that answers make. Rows change on two stream shards, which a relay copies into one partition
-//! of the log `changes`. A fold counts, updates the cache and stores its standing. An API reads the standing of the
-//! partition and then the counter. In worlds with Kafka, events are acknowledged before they become rows, and a
-//! consumer stores a time by which all acknowledged events are rows. Parts of the stream are lost and announced, and
-//! an audit repairs them. The cache is late, fails, or loses its last commands in a failover; a second fold may have
-//! taken over the partition while the first one goes on. Any process may stop at any point.
+//! of the log `changes`. A fold counts and stores its standing. An API reads the standing of the partition and then the
+//! counter. In worlds with Kafka, events are acknowledged before they become rows, and a consumer stores a time by which
+//! all acknowledged events are rows. Parts of the stream are lost and announced, and an audit repairs them. A second fold
+//! may have taken over the partition while the first one goes on. Any process may stop at any point.
 //!
-//! Filter, standing, fold, counter, cache and answer are the production ones. An exact answer with `as_of` = t lies
+//! Filter, standing, fold, counter and answer are the production ones. An exact answer with `as_of` = t lies
 //! between the sums of the least and of the greatest values that the shards had from t on: those of their rows or,
 //! with Kafka, those of the events that it had acknowledged. No answer calls a number exact that lacks the correction
 //! of a loss that its standing knows.
 //!
 //! A number between those sums stays there as time goes on, so the model checks at once an answer that is given
-//! much later.
+//! much later. For the same reason it has no cache: the model [`cached`](super::cached) holds that a value there
+//! contains every change before the standing beside it, and a fold could store that standing as soon as the table had
+//! the value.
 
-mod cache;
 mod fold;
 mod stream;
 mod tests;
@@ -29,7 +29,6 @@ use tally_core::time::UnixMillis;
 use super::{opened, place};
 use crate::explore::Model;
 use crate::intern::{Interned, Memo, Number};
-use cache::{Cached, Fill, Request};
 use fold::Fold;
 use stream::Loss;
 
@@ -55,15 +54,10 @@ enum Rule {
     ChangedBackWritten,
     /// The standing is stored once every change before it is in the table.
     StoredBehindCounters,
-    /// A standing is written to the cache after every change before it.
-    MovedBehindValues,
-    /// The cache is also updated with changes that were found to be in the counter already.
-    ToldWhatIsIn,
-    /// A write to a cache that lost an earlier one is refused.
-    ForgettingNoticed,
 }
 
 /// The bounds of a run. Time goes in ticks.
+#[derive(Default)]
 struct World {
     /// The number of ticks after the first.
     ticks: u8,
@@ -71,23 +65,14 @@ struct World {
     writes: [&'static [i8]; 2],
     /// The stream shards that may lose records that were not read.
     lossy: &'static [usize],
-    /// Whether answers come from the cache; otherwise they come from the table.
-    cached: bool,
     /// Whether events become rows through Kafka; otherwise they are rows at once.
     kafka: bool,
     /// The number of folds.
     folds: usize,
-    /// Whether the cache drops values.
-    expires: bool,
-    /// How often the cache fails over, a request of a fold is given up, and a fold takes over the cache.
-    failovers: u8,
-    late: u8,
-    numbers: u8,
     removed: Option<Rule>,
     counters: Interned<Counter>,
     filters: Interned<Filter>,
     standings: Interned<StandingAt>,
-    slots: Interned<Cached>,
     logs: Interned<Vec<Message>>,
     /// The last record of each stream shard in the log before an offset.
     reached: Memo<(Number, u8), [u8; 2]>,
@@ -113,16 +98,6 @@ struct State {
     table: Table,
     folds: Vec<Fold>,
     held: Option<Held>,
-    slot: Number,
-    /// The contents after a failover, once the replica has fallen behind.
-    replica: Option<Number>,
-    failovers: u8,
-    /// Requests that were given up, and how many more may be.
-    late: Vec<Request>,
-    lateness: u8,
-    /// The last take-over number.
-    number: u8,
-    fill: Option<Fill>,
 }
 
 /// The contents of the table.
@@ -135,7 +110,7 @@ struct Table {
     filter: Number,
 }
 
-/// What an API that reads the table has read so far.
+/// What an API has read so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Held {
     Standing(Number),
@@ -162,44 +137,12 @@ enum Step {
     WriteCounter { fold: usize },
     IsRefused { fold: usize },
     StoreStanding { fold: usize },
-    Asks { fold: usize, request: Request },
-    GivesUp { fold: usize, request: Request },
-    LandsLate { request: Request },
-    Dies,
     Hold,
-    BeginsFill,
-    ReadsForFill,
-    Fills,
-    Expires,
-    ReplicaFallsBehind,
-    FailsOver,
 }
 
 impl World {
     fn table() -> Self {
-        Self {
-            ticks: 0,
-            writes: [&[-5, 5], &[1]],
-            lossy: &[0],
-            cached: false,
-            kafka: false,
-            folds: 1,
-            expires: false,
-            failovers: 0,
-            late: 0,
-            numbers: 0,
-            removed: None,
-            counters: Interned::default(),
-            filters: Interned::default(),
-            standings: Interned::default(),
-            slots: Interned::default(),
-            logs: Interned::default(),
-            reached: Memo::default(),
-        }
-    }
-
-    fn cached() -> Self {
-        Self { cached: true, numbers: 1, ..Self::table() }
+        Self { writes: [&[-5, 5], &[1]], lossy: &[0], folds: 1, ..Self::default() }
     }
 
     /// Returns a world with Kafka and without losses.
@@ -349,13 +292,6 @@ impl Model for World {
             table,
             folds: vec![Fold::new(table); self.folds],
             held: None,
-            slot: self.slots.number(Cached::default()),
-            replica: None,
-            failovers: self.failovers,
-            late: Vec::new(),
-            lateness: self.late,
-            number: 0,
-            fill: None,
         }]
     }
 
@@ -368,26 +304,18 @@ impl Model for World {
         self.stream(state, next);
         self.audit(state, next);
         self.folds(state, next);
-        if self.cached {
-            self.cache(state, next);
-        } else {
-            self.hold(state, next);
-        }
+        self.hold(state, next);
         // Folds are interchangeable, so states that differ only by a swap are one.
         next.iter_mut().for_each(|(_, state)| state.folds.sort_unstable());
     }
 
     fn violation(&self, state: &State) -> Option<String> {
-        let broken = if self.cached { self.judge_cached(state) } else { self.judge_held(state) };
-        broken.map(str::to_owned)
+        self.judge_held(state).map(str::to_owned)
     }
 
     fn is_goal(&self, state: &State) -> bool {
         let right = |answer: Served| answer.exact && answer.likes == state.shards.map(i64::from).iter().sum::<i64>();
-        let answered = match state.held {
-            Some(Held::Standing(standing)) => right(self.serve(standing, state.table.counter)),
-            _ => self.got(state).is_some_and(|(at, value)| right(value.serve(&at.standing, CounterKind::Set))),
-        };
+        let answered = matches!(state.held, Some(Held::Standing(at)) if right(self.serve(at, state.table.counter)));
         let repaired = |shard: &usize| matches!(state.losses[*shard], Loss::Announced { repaired: true, .. });
         answered && self.lossy.iter().all(repaired)
     }
