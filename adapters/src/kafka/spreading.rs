@@ -1,5 +1,5 @@
-//! Chooses the partition for each event of a sum (a counter that adds amounts), by `tally_core::spread`. All senders of
-//! a process share one state.
+//! Chooses the partition for each event of a sum (a counter that adds amounts), by `tally_core::spread`, so that the
+//! views of one busy post do not all go to one partition. All senders of a process share one state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ struct Shared {
 }
 
 impl Spreading {
-    /// Leaves every choice to the keys, until a topic's partitions are [`seen`](Self::seen).
+    /// Creates the state. Until a topic's partitions are [`seen`](Self::seen), [`partition`](Self::partition) returns
+    /// `None`.
     pub fn new(policy: SumPolicy) -> Self {
         Self(Arc::new(Shared { policy, topics: Mutex::default() }))
     }
@@ -36,14 +37,14 @@ impl Spreading {
         spread.seen(lags);
     }
 
-    /// Begins a counter with so many partitions: see [`Spread::begin`].
+    /// Uses `width` partitions for the counter from the start. Returns how many it uses: see [`Spread::begin`].
     pub fn begin(&self, topic: &str, counter: &CounterId, width: u32) -> u32 {
         let mut topics = self.0.topics.lock();
         topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy)).begin(counter, width)
     }
 
-    /// Returns the partition of the next event of `counter`; `None` leaves it to the key. `now` and `draw` are those of
-    /// [`Spread::choose`].
+    /// Returns the partition of the next event of `counter`; `None` leaves it to the key. `draw` is a random
+    /// number.
     pub fn partition(&self, topic: &str, counter: &CounterId, now: Duration, draw: u64) -> Option<u32> {
         if self.0.policy == SumPolicy::Post {
             return None;

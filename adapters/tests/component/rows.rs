@@ -1,4 +1,5 @@
-//! Rows as readers and the change stream see them: what each counts for (its weight), and who is a member.
+//! Rows as readers and the change stream see them: what each counts for (its weight), and who is a member. Other tests
+//! use [`streamed`] and [`versions`], too.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Segment;
@@ -46,9 +47,11 @@ async fn rows_with_a_weight_are_read_with_it_and_only_members_are_listed() {
         }
         store.call("PutItem", json!({"TableName": "likes", "Item": row})).await;
     };
+    // Cells of a sum: the amounts that came by the partitions 3, 7 and 11 of the topic `views`. One has no amount.
     put("\u{1}cell/views/3", Some(json!({"N": "25"}))).await;
     put("\u{1}cell/views/7", Some(json!({"N": "-1000000000000000000"}))).await;
     put("\u{1}cell/views/11", None).await;
+    // Another reserved item counts for nothing.
     put("\u{1}homes", Some(json!({"N": "5"}))).await;
     put("member", Some(json!({"N": "0"}))).await;
     put("unreadable", Some(json!({"S": "25"}))).await;

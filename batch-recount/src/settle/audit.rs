@@ -1,5 +1,6 @@
-//! The audit of everything: a cheap pass scans rows and counters and proves what agrees and did not change meanwhile,
-//! and rounds of looks settle the rest. Only an audit closes losses, and fulfils the request for one.
+//! The audit: a recount of all counters. A cheap pass scans rows and counters and proves those right that agree and did
+//! not change meanwhile. The others are read again in rounds until each is proved or corrected. Only an audit closes
+//! losses, and fulfils the request for one. `changed_since` does the same for the counters that changed lately.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +55,7 @@ impl Recount {
         self.rechecked(audited, Some(Part::ALL)).await
     }
 
-    /// Audits without the last second look. Returns the row keys that it is due for.
+    /// Audits, but does not check the corrections of the last part again. Also returns the row keys still to check.
     pub(crate) async fn audit_once(&self) -> anyhow::Result<(Ended, Vec<Open>)> {
         let (mut progress, mut corrected, mut before) = (self.progress().await?, Vec::new(), Part::ALL);
         while let Some(part) = progress.parts.last().copied() {
@@ -72,7 +73,7 @@ impl Recount {
             before = part;
         }
         if progress.ended.left == 0 && !self.rules.dry_run {
-            self.is_done(&progress.due).await?;
+            self.close(&progress.due).await?;
         }
         self.save(&progress).await?;
         Ok((progress.ended, corrected))
@@ -126,7 +127,7 @@ impl Recount {
         Ok(progress)
     }
 
-    /// Stores how far the audit is. Safe to repeat: the last statement holds, and an audit that is done stays so.
+    /// Stores how far the audit is. Safe to repeat: the last write wins, and an audit that is done stays done.
     async fn save(&self, progress: &Progress) -> anyhow::Result<()> {
         let (stored, now) = (serde_json::to_string(progress)?, self.calls.now());
         let (left, is_done) = (progress.ended.left, progress.parts.is_empty());
@@ -164,7 +165,7 @@ impl Recount {
     /// Closes what was due when the audit began, after it has settled every row key: each loss in every partition,
     /// behind the audit's corrections, and then in the table. Safe to repeat: a repaired loss never opens again. One
     /// that is repaired in some partitions only is still open in the table, so the next audit closes it.
-    async fn is_done(&self, due: &Due) -> anyhow::Result<()> {
+    async fn close(&self, due: &Due) -> anyhow::Result<()> {
         for number in due.losses.intersection(&self.open_losses().await?) {
             for partition in 0..self.config.partitions {
                 self.append(partition, Body::Repaired(*number)).await?;

@@ -88,7 +88,10 @@ pub(crate) struct Load {
 }
 
 fn count(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or("a number from 0 up, such as 1000000 or 1e6")
+    text.parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+        .ok_or("a number from 0 up, such as 1000000 or 1e6")
 }
 
 fn share(text: &str) -> Result<f64, &'static str> {

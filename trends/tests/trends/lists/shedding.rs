@@ -1,5 +1,6 @@
-//! Keys forgotten to limit memory: lists are compared with all changes. `TALLY_TEST_SCHEDULES` sets the number of
-//! random schedules.
+//! The trends' fold keeps a limited number of keys (a key is a subject in a Region) and states a bound: how far a
+//! listed count may be off because of the keys that it has forgotten. These tests compare its lists with the sums of
+//! all changes. `TALLY_TEST_SCHEDULES` sets the number of random schedules.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,12 +14,10 @@ use super::world::{BEGAN, RULES, entry, likes, sums, windows};
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     /// Rows are added or removed.
-    Gain {
-        subject: u8,
-        region: Option<u8>,
-        gained: i64,
-    },
+    Gain { subject: u8, region: Option<u8>, gained: i64 },
+    /// So many seconds pass.
     Pass(u64),
+    /// So many keys are kept from now on.
     Allow(usize),
 }
 

@@ -1,4 +1,5 @@
-//! The folds and readers of the model, and the effects of their requests on the cache.
+//! The folds and readers of the model of the cache, which the explorer walks through in every order: each method adds
+//! the steps that are possible next. Where `obeys` returns no, a step breaks a rule, to show that the rule is needed.
 
 use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, TakeOverNumber, Told};
 
@@ -9,12 +10,13 @@ use super::{Caching, Request, Rule, State, Step, stated, value};
 pub(super) struct Fold {
     /// Every change before this position is in the table.
     at: u8,
-    /// The counter's version that the cache does not have yet.
+    /// The counter's version that the fold has not written to the cache yet.
     untold: Option<u8>,
     /// The position of the last standing that was stated.
     stated: u8,
+    /// Its take-over of the cache, if it has one.
     hold: Option<TakeOver>,
-    /// The number of its last take-over, if numbers count up.
+    /// The number of its last take-over. Only the mutant without `NumbersDrawn` counts up from it.
     last: u8,
 }
 
