@@ -34,7 +34,8 @@ pub struct Counter {
     pub corrections: u64,
     /// `gap`: the last announcement of a loss before the last item that was applied.
     pub gap: Option<Place>,
-    /// `doubt`: shards with an entry that could not be counted, because a weight is unreadable or the sum has no room.
+    /// `doubt`: shards with an entry that could not be counted, because a weight is unreadable or the sum has no room; and
+    /// those that may lack what the counter had in a lost table.
     pub doubt: BTreeSet<Shard>,
     /// `updated_at`.
     pub updated_at: UnixMillis,
@@ -113,6 +114,12 @@ impl Counter {
     /// Returns whether the total is the sum of its parts. It is, unless a person has edited the item.
     pub fn adds_up(&self) -> bool {
         self.parts.values().map(|part| i128::from(*part)).sum::<i128>() == i128::from(self.likes)
+    }
+
+    /// Marks everything that it has as doubtful, until a correction has compared that with the rows.
+    pub fn doubt_all(&mut self) {
+        let shards: Vec<Shard> = self.parts.keys().copied().collect();
+        shards.into_iter().for_each(|shard| self.doubt(shard));
     }
 
     /// Marks a shard that lacks an entry as doubtful. Raises `corrections`, so that a correction that was computed

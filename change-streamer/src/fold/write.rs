@@ -67,16 +67,22 @@ impl PartitionFold {
     fn updates(&mut self, flush: &Flush, work: &mut Work<'_>) -> (Vec<Update>, Vec<(Update, Vec<Reached>)>) {
         let (mut updates, mut crossings) = (Vec::new(), Vec::new());
         let now = self.patience.clock().now();
+        // In a table that was adopted, an absent counter may have had any value. Until the standing knows of that loss, a
+        // reader could call the new one exact.
+        let is_unsure = self.adopted.is_some_and(|since| flush.standing.as_of.is_none_or(|as_of| as_of <= since));
         let Work { left, written } = work;
         left.retain(|id, pending| {
             let before = self.known.get(id).cloned().flatten();
-            let Some(After { counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
+            let Some(After { mut counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
                 written.push(((*id).clone(), before.as_ref().map(Value::from).unwrap_or_default()));
                 return false;
             };
             if overflows > 0 {
                 metrics::REFUSED.counter(&["overflow"]).increment(overflows as u64);
                 tracing::error!(counter = %id, overflows, "changes that would leave the range of 64 bits are left out");
+            }
+            if is_unsure && before.is_none() {
+                counter.doubt_all();
             }
             let update = Update { counter: (*id).clone(), before, after: counter };
             if reached.is_empty() {

@@ -42,7 +42,8 @@
 //! An absent counter carries no announcement: it is exact because the reserved row is in the table. Where a table was
 //! lost and another one was adopted, the reserved row says since when, and the loss was open before that. A standing
 //! whose `as_of` is later knows of the loss, since the relay repeats those that are open with each `as_of`; beside any
-//! other standing what is absent is not exact.
+//! other standing what is absent is not exact. A fold that writes such a counter before its own standing knows of the
+//! loss marks it as doubtful.
 
 use std::sync::Arc;
 use std::time::Duration;
