@@ -127,11 +127,17 @@ impl Publisher {
         // A counter may lack what the lost table had. Once the standing knows of the loss, everything is published anew.
         let in_doubt = self.since.is_some_and(|since| stated.standing.as_of.is_none_or(|as_of| as_of <= since));
         if in_doubt {
-            (self.published, self.seed) = (None, Seed::default());
+            self.seed = Seed::default();
+            if let Some(published) = self.published.clone().filter(|published| published.loss.is_some()) {
+                // Another fold that takes over before that has to publish everything anew, too.
+                self.keep(Published { loss: None, ..published }).await?;
+            }
         } else if self.published.is_none() && !self.seed.is_done() {
-            self.seed(stated.at).await?;
+            self.seed().await?;
         }
-        let is_whole = self.published.is_some() || self.seed.is_done();
+        let is_whole = !in_doubt && (self.published.is_some() || self.seed.is_done());
+        // What is published anew has everything before this place. It has to replace what was published in doubt.
+        let least = if in_doubt || self.published.is_some() { Place::default() } else { stated.at };
         loop {
             let behind = self.waiting.keys().nth(AT_ONCE).cloned();
             let left = behind.map(|key| self.waiting.split_off(&key)).unwrap_or_default();
@@ -140,6 +146,7 @@ impl Publisher {
             // Readers get the counters before the standing. Beside an earlier standing, which does not know of the last loss, they
             // must not call exact what that loss may have changed.
             let told = |value: Value| Value {
+                version: value.version.max(least),
                 gap: value.gap.max(stated.standing.loss),
                 doubtful: value.doubtful || in_doubt,
                 ..value
@@ -230,11 +237,11 @@ impl Publisher {
     }
 
     /// Goes on with the seed for a while. Only this fold writes the counters of the partition, and it does nothing else
-    /// meanwhile, so what it reads has everything before `place`.
-    async fn seed(&mut self, place: Place) -> Outcome<()> {
+    /// meanwhile, so what it reads has everything that this fold has written.
+    async fn seed(&mut self) -> Outcome<()> {
         let until = Instant::now() + SEED_FOR;
         while Instant::now() < until && !self.seed.is_done() {
-            if self.seed.is_read { self.scan(place).await? } else { self.read().await? }
+            if self.seed.is_read { self.scan().await? } else { self.read().await? }
         }
         Ok(())
     }
@@ -265,7 +272,7 @@ impl Publisher {
     }
 
     /// Reads a page of the table. A counter whose item cannot be read is published as doubtful.
-    async fn scan(&mut self, place: Place) -> Outcome<()> {
+    async fn scan(&mut self) -> Outcome<()> {
         let page = self.of.counters.scan(Segment { index: 0, of: 1 }, self.seed.scanned.as_ref()).await?;
         for (counter, found) in page.items {
             if partition_of(counter.post.as_bytes(), self.of.partitions) != self.partition {
@@ -273,13 +280,13 @@ impl Publisher {
             }
             self.seed.stale.remove(&counter);
             let value = found.as_ref().map_or_else(|_| Value { doubtful: true, ..Value::default() }, Value::from);
-            self.waiting.entry(counter).or_insert(Value { version: value.version.max(place), ..value });
+            self.waiting.entry(counter).or_insert(value);
         }
         self.seed.scanned = page.next;
         if self.seed.scanned.is_none() {
             self.seed.is_scanned = true;
             for counter in std::mem::take(&mut self.seed.stale) {
-                self.waiting.entry(counter).or_insert(Value { version: place, ..Value::default() });
+                self.waiting.entry(counter).or_default();
             }
         }
         Ok(())

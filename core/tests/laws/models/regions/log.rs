@@ -18,8 +18,8 @@ pub(super) enum Item {
     Gains(usize, i8),
     /// A counter gains this much, but its record is lost, and the log has the announcement.
     Loses(usize, i8),
-    /// An audit corrects the lost gain.
-    Corrects(usize, i8),
+    /// An audit corrects a counter.
+    Corrects(usize),
     /// The audit closes the loss.
     Closes,
     /// Time passes, and the log states so.
@@ -66,15 +66,20 @@ impl World {
         gains.sum()
     }
 
-    /// Returns A's counters after the first items.
-    pub(super) fn counted(&self, items: u8) -> Counted {
-        self.counted.get(items, || {
+    /// Returns A's counters after the first items, in a table that lacks as many items as `lacks` says.
+    pub(super) fn counted(&self, lacks: u8, items: u8) -> Counted {
+        self.counted.get((lacks, items), || {
             let Some(nth) = items.checked_sub(1) else {
                 return self.take(Counted::default(), 0, opened([StreamShard::from("2024/a")]));
             };
-            let before = self.counted(nth);
+            let before = self.counted(if nth < lacks { 0 } else { lacks }, nth);
             let body = self.body(nth.into(), &before);
-            self.take(before, items.into(), body)
+            let counted = self.take(before, items.into(), body);
+            if items == lacks {
+                Counted { values: Default::default(), counters: Default::default(), ..counted }
+            } else {
+                counted
+            }
         })
     }
 
@@ -115,8 +120,9 @@ impl World {
                 let next = Some((StreamShard::from("2024/a"), sequence(record + 1)));
                 Body::Lost(Lost { number: LossNumber(7), next })
             }
-            Some(Item::Corrects(of, add)) => {
-                let parts = BTreeMap::from([(row(*of).shard, Amend::Add((*add).into()))]);
+            Some(Item::Corrects(of)) => {
+                let add = self.truth(*of, nth) - before.counters[*of].likes;
+                let parts = BTreeMap::from([(row(*of).shard, Amend::Add(add))]);
                 let seen = before.counters[*of].corrections;
                 Body::Correction(Correction { counter: counter(*of), parts, seen, loss: before.standing.loss })
             }

@@ -7,6 +7,9 @@
 //! earlier stretch. A reader at B may be replaced at any time by one that begins at the stored position, and goes on,
 //! too.
 //!
+//! The table of A's counters may be lost, and an empty one adopted, before the log has the announcement of that loss. A
+//! fold publishes everything anew behind an announcement.
+//!
 //! Counters, messages, reader and answer are the production ones. An answer at B that is called exact with `as_of` = t
 //! is between the least and the greatest value that A's counter had from t on. Once everything is published and read
 //! again, B's entry equals A's counter and is exact.
@@ -44,6 +47,11 @@ enum Rule {
     GapPublished,
     /// A published standing names the losses that are open.
     OpenPublished,
+    /// What is published anew behind a loss carries its announcement.
+    LossPublished,
+    /// What a fold has written to an adopted table is published in doubt, and without a standing, until the standing knows
+    /// of that loss.
+    DoubtPublished,
     /// A reader that begins believes no standing that was published before.
     DoubtsWhatWasThere,
     /// A reader that finds itself far behind believes no standing that was published before.
@@ -68,11 +76,19 @@ enum Rule {
 }
 
 /// How often something may happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Left {
     take_overs: u8,
     repeats: u8,
     replacements: u8,
+    lost_tables: u8,
+}
+
+/// The loss of A's table of counters: how many items the adopted one lacks, and the tick of its adoption.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Adopted {
+    lacks: u8,
+    since: u8,
 }
 
 /// The bounds of a run. Time goes in ticks.
@@ -94,7 +110,7 @@ struct World {
     values: Interned<Value>,
     positions: Interned<RemotePosition>,
     remotes: Interned<Remote>,
-    counted: Memo<u8, Counted>,
+    counted: Memo<(u8, u8), Counted>,
     messages: Memo<(Record, u8), ToldMessage>,
 }
 
@@ -108,6 +124,10 @@ struct State {
     /// How many items are in A's counters, and how many are before the stored position of A's folds.
     reached: u8,
     stored: u8,
+    /// The table that A's counters are in; the first one lacks nothing.
+    adopted: Adopted,
+    /// Whether entries were published in doubt last, which is stored: the next fold publishes everything anew, too.
+    doubted: bool,
     /// The part of A's topic that the mirror may still copy or repeat, and how many of its records are copied.
     topic: Vec<Record>,
     copied: usize,
@@ -127,6 +147,7 @@ struct State {
 enum Step {
     Tick,
     Happens(Item),
+    AdoptsTable,
     WritesCounters { fold: usize, to: u8 },
     Publishes { fold: usize, to: u8, as_read: u8 },
     StoresPlace { fold: usize },
@@ -149,7 +170,7 @@ impl World {
             mirrored: false,
             halts: false,
             begins: 0,
-            left: Left { take_overs: 0, repeats: 0, replacements: 0 },
+            left: Left::default(),
             removed: None,
             values: Interned::default(),
             positions: Interned::default(),
@@ -246,6 +267,8 @@ impl Model for World {
             folds: vec![Fold::default()],
             reached: 0,
             stored: 0,
+            adopted: Adopted::default(),
+            doubted: false,
             topic: Vec::new(),
             copied: 0,
             base: 0,
@@ -263,11 +286,12 @@ impl Model for World {
             next.push((Step::Tick, State { tick, ..state.clone() }));
         }
         let is_time = self.times.is_none_or(|times| times.get(state.log.len()) == Some(&state.tick));
-        if let Some(item) = self.script.get(state.log.len()).filter(|_| is_time) {
+        if let Some(item) = self.script.get(state.log.len()).filter(|item| is_time && self.may_happen(state, **item)) {
             let mut after = state.clone();
             after.log.push(state.tick);
             next.push((Step::Happens(*item), after));
         }
+        self.adopt_table(state, next);
         self.publish(state, next);
         self.copy(state, next);
         self.read(state, next);

@@ -9,15 +9,19 @@ use tally_core::regions::{Told, ToldMessage};
 use tally_core::time::UnixMillis;
 use tally_core::topic::TopicId;
 
-use super::log::{counter, items, place};
-use super::{Rule, State, Step, World, time};
+use super::log::{Item, counter, items, place};
+use super::{Adopted, Left, Rule, State, Step, World, time};
 
-/// A record of the topic: the tick in which it was published, its key, and how many items of the log are in it.
+/// A record of the topic: the tick in which it was published, its key, how many items of the log are in it, and in how
+/// many the fold had written. `lacks` is of the table that it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Record {
     said: u8,
     key: Key,
     at: u8,
+    written: u8,
+    lacks: u8,
+    doubtful: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,6 +103,37 @@ impl World {
         }
     }
 
+    /// Lets A go on with an empty table, once everything that is written is published.
+    pub(super) fn adopt_table(&self, state: &State, next: &mut Vec<(Step, State)>) {
+        let Fold { taken, published, .. } = state.folds[state.folds.len() - 1];
+        let is_recounted = self.script[..state.log.len()].iter().any(|item| matches!(item, Item::Corrects(_)));
+        if state.left.lost_tables > 0 && taken == published && taken > 0 && !is_recounted {
+            let adopted = Adopted { lacks: taken, since: state.tick };
+            let left = Left { lost_tables: state.left.lost_tables - 1, ..state.left };
+            next.push((Step::AdoptsTable, State { adopted, left, stored: taken, ..state.clone() }));
+        }
+    }
+
+    /// Returns whether an item may happen. A loss of the table is open before another one is adopted: an audit of it
+    /// passes afterwards, and what the log says later comes behind its announcement.
+    pub(super) fn may_happen(&self, state: &State, item: Item) -> bool {
+        let is_announced = self.script[..state.log.len()].iter().any(|item| matches!(item, Item::Loses(..)));
+        let is_early = state.adopted.lacks == 0 || state.tick <= state.adopted.since;
+        match item {
+            Item::Loses(..) => true,
+            Item::Corrects(_) if state.left.lost_tables > 0 => false,
+            _ => is_announced || is_early,
+        }
+    }
+
+    /// Returns whether a fold that has written the counters up to an item knows that they are in an adopted table, while
+    /// the standing may not know of that loss.
+    fn doubts(&self, state: &State, written: u8) -> bool {
+        let Adopted { lacks, since } = state.adopted;
+        let is_known = lacks > 0 && self.counted(lacks, written).values.iter().any(|value| value.version > place(0));
+        is_known && state.as_of(written) <= since && self.obeys(Rule::DoubtPublished)
+    }
+
     /// Lets another fold begin at the stored position.
     pub(super) fn takes_over(&self, state: &mut State) {
         state.left.take_overs -= 1;
@@ -111,23 +146,32 @@ impl World {
         let fold = &mut state.folds[at];
         let in_already = if self.obeys(Rule::PublishesWhatIsIn) { fold.taken } else { fold.taken.max(state.reached) };
         for (nth, owes) in fold.owes.iter_mut().enumerate() {
-            *owes |= items(self.counted(to).values[nth].version) > in_already;
+            *owes |= items(self.counted(state.adopted.lacks, to).values[nth].version) > in_already;
         }
         fold.taken = to;
         state.reached = state.reached.max(to);
     }
 
-    /// Lets a fold publish its standing and the counters that it has to, as they were after `as_read` items.
+    /// Lets a fold publish its standing and the counters that it has to, as they were after `as_read` items. Behind an
+    /// announcement these are all counters, also those that the table lacks.
     fn publishes(&self, state: &mut State, at: usize, as_read: u8) {
-        let said = state.tick;
+        let Fold { taken, published, owes, .. } = state.folds[at];
+        let (said, lacks, doubtful) = (state.tick, state.adopted.lacks, self.doubts(state, taken));
+        let loss = |written| self.counted(lacks, written).standing.loss;
+        let is_anew = !doubtful && (state.doubted || loss(published) != loss(taken));
+        let record = |key, at| Record { said, key, at, written: taken, lacks, doubtful };
+        let (values, ever) = (self.counted(lacks, as_read).values, self.counted(0, taken).values);
+        let place_of = |nth: usize| {
+            let at = items(values[nth].version);
+            if is_anew && items(ever[nth].version) > 0 { Some(at.max(taken)) } else { owes[nth].then_some(at) }
+        };
+        let mut records: Vec<Record> = (0..2).filter_map(|nth| Some(record(Key::Entry(nth), place_of(nth)?))).collect();
+        let standing = (!doubtful).then(|| record(Key::Standing, taken));
+        let last = if self.obeys(Rule::StandingLast) { records.len() } else { 0 };
+        records.splice(last..last, standing);
+        state.doubted = doubtful;
         let fold = &mut state.folds[at];
-        let values = self.counted(as_read).values;
-        let owed = (0..2).filter(|nth| fold.owes[*nth]);
-        let mut records: Vec<Record> =
-            owed.map(|nth| Record { said, key: Key::Entry(nth), at: items(values[nth].version) }).collect();
-        let standing = Record { said, key: Key::Standing, at: fold.taken };
-        records.insert(if self.obeys(Rule::StandingLast) { records.len() } else { 0 }, standing);
-        (fold.owes, fold.published) = ([false; 2], fold.taken);
+        (fold.owes, fold.published) = ([false; 2], taken);
         if self.mirrored {
             state.topic.extend(records);
         } else {
@@ -168,14 +212,16 @@ impl World {
 
     /// Returns the message of a record, as it is read.
     pub(super) fn message(&self, state: &State, record: Record) -> ToldMessage {
-        let as_of = usize::from(record.at).checked_sub(1).map_or(0, |last| state.log[last]);
+        let as_of = state.as_of(record.at);
         self.messages.get((record, as_of), || {
-            let counted = self.counted(record.at);
+            let counted = self.counted(record.lacks, record.at);
             let told = match record.key {
                 Key::Entry(nth) => {
-                    let value = counted.values[nth];
-                    let gap = value.gap.filter(|_| self.obeys(Rule::GapPublished));
-                    Told::Counted(counter(nth), Value { gap, ..value })
+                    let (value, loss) = (counted.values[nth], self.counted(record.lacks, record.written).standing.loss);
+                    let gap = value.gap.max(loss.filter(|_| self.obeys(Rule::LossPublished)));
+                    let gap = gap.filter(|_| self.obeys(Rule::GapPublished));
+                    let version = value.version.max(place(record.at.into()));
+                    Told::Counted(counter(nth), Value { gap, version, doubtful: record.doubtful, ..value })
                 }
                 Key::Standing => {
                     let mut standing = Standing { as_of: Some(time(as_of)), ..counted.standing };
@@ -206,6 +252,11 @@ impl State {
     /// Returns the number of items in A's log.
     fn length(&self) -> u8 {
         u8::try_from(self.log.len()).expect("a log is short")
+    }
+
+    /// Returns the tick up to which everything is among the first items.
+    fn as_of(&self, items: u8) -> u8 {
+        usize::from(items).checked_sub(1).map_or(0, |last| self.log[last])
     }
 
     /// Copies a record of the topic. Those that the mirror passed over are missing in the copy.

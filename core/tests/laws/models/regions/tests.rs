@@ -10,9 +10,15 @@ const CHANGES: &[Item] = &[Gains(0, 5), Gains(0, -3), Passes];
 /// A record is lost, and a later one is counted.
 const LOST: &[Item] = &[Gains(0, 5), Passes, Loses(0, -3), Gains(0, 1)];
 /// A record is lost, a later one is counted, and an audit corrects the counter.
-const REPAIRED: &[Item] = &[Gains(0, 5), Loses(0, -3), Gains(0, 1), Corrects(0, -3), Closes];
+const REPAIRED: &[Item] = &[Gains(0, 5), Loses(0, -3), Gains(0, 1), Corrects(0), Closes];
+/// A record is counted before the loss of the table is announced, and an audit corrects the counter.
+const EMPTIED: &[Item] = &[Gains(0, 5), Passes, Gains(0, 1), ANNOUNCED, Corrects(0), Closes];
+/// Nothing is counted between the loss of the table and the audit.
+const FORGOTTEN: &[Item] = &[Gains(0, 5), Passes, ANNOUNCED, Corrects(0), Closes];
+/// The announcement that the table was lost, and no record.
+const ANNOUNCED: Item = Loses(0, 0);
 
-const NONE: Left = Left { take_overs: 0, repeats: 0, replacements: 0 };
+const NONE: Left = Left { take_overs: 0, repeats: 0, replacements: 0, lost_tables: 0 };
 
 /// Lets this many other folds take over.
 fn taken_over(take_overs: u8, ticks: u8, script: &'static [Item]) -> World {
@@ -27,6 +33,11 @@ fn begun_late(take_overs: u8) -> World {
 /// Lets another reader take over once.
 fn replaced(ticks: u8, script: &'static [Item]) -> World {
     World { left: Left { replacements: 1, ..NONE }, ..World::new(ticks, script) }
+}
+
+/// Lets the table be lost once, while items happen in fixed ticks.
+fn emptied(script: &'static [Item], times: &'static [u8]) -> World {
+    World { left: Left { lost_tables: 1, ..NONE }, times: Some(times), ..World::new(2, script) }
 }
 
 /// Lets B read a copy of the topic.
@@ -47,7 +58,17 @@ fn what_another_region_calls_exact_was_so_of_each_of_two_counters() {
 
 #[test]
 fn what_another_region_calls_exact_was_so_around_a_loss() {
-    holds(&World::new(1, bounds(REPAIRED, &[Gains(0, 5), Passes, Loses(0, -3), Gains(0, 1), Corrects(0, -3), Closes])));
+    holds(&World::new(1, bounds(REPAIRED, &[Gains(0, 5), Passes, Loses(0, -3), Gains(0, 1), Corrects(0), Closes])));
+}
+
+#[test]
+fn what_another_region_calls_exact_was_so_although_the_table_of_counters_is_lost_and_published_anew() {
+    let usual: &[&[u8]] = &[&[0, 1, 1, 1, 1, 1], &[0, 1, 1, 2, 2, 2]];
+    let large: &[&[u8]] = &[usual[0], usual[1], &[0, 1, 1, 1, 1, 2], &[0, 1, 1, 1, 2, 2]];
+    for times in bounds(usual, large) {
+        holds(&emptied(EMPTIED, times));
+        holds(&emptied(FORGOTTEN, &times[..5]));
+    }
 }
 
 #[test]
@@ -77,6 +98,8 @@ fn each_rule_of_who_publishes_is_needed() {
         (World::new(2, CHANGES), Rule::StandingLast),
         (World::new(1, LOST), Rule::GapPublished),
         (World::new(1, LOST), Rule::OpenPublished),
+        (emptied(FORGOTTEN, &[0, 1, 1, 1, 2]), Rule::LossPublished),
+        (emptied(EMPTIED, &[0, 1, 1, 2, 2, 2]), Rule::DoubtPublished),
     ] {
         let steps = breaks(&world.without(rule), LIE);
         println!("without {rule:?}: {steps} steps");
