@@ -4,18 +4,15 @@
 //! The embedded Kafka keeps 5 MiB of a partition and cannot compact, and a reader refuses a copy whose beginning is gone. So the
 //! copies are topics in memory, which are compacted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::kafka;
+use tally_adapters::memory::Mirror;
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer as streamer;
 use tally_core::ids::Region;
-use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Outcome, TopicReader};
-use tally_core::regions::{LAG, STANDING_KEY, ToldMessage};
-use tally_core::topic::{Offset, Partition};
+use tally_core::regions::{LAG, ToldMessage};
 use tally_service::{Clock, Host, Stage, Stop, Task};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -95,61 +92,23 @@ impl Home {
     pub(crate) fn mirror(&self, of: &Engines, copies: watch::Receiver<bool>, host: &Host) -> anyhow::Result<()> {
         let reader = Arc::new(kafka::TopicReader::new(&of.kafka.settings, "mirror", COUNTS)?);
         let (to, topic, clock) = (self.copies.clone(), self.copied(), host.clock());
-        let mirror = Mirror { from: reader, to, topic, copies, clock, lanes: BTreeMap::new() };
-        host.spawn(Stage::Support, &format!("mirror to {}", self.name), mirror);
+        let mirror = Mirror::new(reader, Arc::new(to.clone()), &topic);
+        host.spawn(Stage::Support, &format!("mirror to {}", self.name), Mirroring { mirror, to, topic, copies, clock });
         Ok(())
     }
 }
 
-/// The task that copies one Region's topic to the other. While it is cut it goes on reading, and keeps the last message of each key: the
-/// embedded Kafka deletes what is not read in time.
-struct Mirror {
-    from: Arc<dyn TopicReader>,
+/// The task that copies one Region's topic to the other. While it is cut it goes on reading.
+struct Mirroring {
+    mirror: Mirror,
     to: Broker,
     topic: String,
     /// Whether it copies.
     copies: watch::Receiver<bool>,
     clock: Clock,
-    lanes: BTreeMap<u32, Lane>,
 }
 
-/// A partition: what was read of it, and is not copied yet.
-#[derive(Default)]
-struct Lane {
-    next: Offset,
-    entries: BTreeMap<Vec<u8>, Vec<u8>>,
-    standing: Option<Vec<u8>>,
-}
-
-impl Mirror {
-    async fn read(&mut self) -> Outcome<()> {
-        for (partition, log) in self.from.logs().await? {
-            let Self { from, lanes, .. } = self;
-            let lane = lanes.entry(partition.index).or_default();
-            lane.read(&**from, &partition, log.end).await?;
-        }
-        Ok(())
-    }
-
-    fn copy(&mut self) -> Outcome<()> {
-        let at = self.clock.now();
-        for (index, lane) in &mut self.lanes {
-            let send = |key: &[u8], value: &[u8]| {
-                let (key, value) = (Some(key), Some(value));
-                let record = Outgoing { topic: &self.topic, partition: Some(*index), key, value, headers: &[] };
-                self.to.write(record, at)
-            };
-            // A standing is about the entries before it, so it comes last.
-            for (key, value) in std::mem::take(&mut lane.entries) {
-                send(&key, &value)?;
-            }
-            if let Some(value) = lane.standing.take() {
-                send(STANDING_KEY.as_bytes(), &value)?;
-            }
-        }
-        Ok(())
-    }
-
+impl Mirroring {
     /// Forgets what a reader may miss: it relies on finding every message that is not older than this.
     fn compact(&self) {
         let now = self.clock.now();
@@ -158,34 +117,15 @@ impl Mirror {
     }
 }
 
-impl Lane {
-    async fn read(&mut self, from: &dyn TopicReader, partition: &Partition, end: Offset) -> Outcome<()> {
-        while self.next < end {
-            let records = from.read(partition, self.next, end).await?;
-            let Some(last) = records.last_offset() else { break };
-            for record in records.iter() {
-                let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default().to_vec());
-                if key == STANDING_KEY.as_bytes() {
-                    self.standing = Some(value);
-                } else {
-                    self.entries.insert(key.to_vec(), value);
-                }
-            }
-            self.next = last.next();
-        }
-        Ok(())
-    }
-}
-
-impl Task for Mirror {
+impl Task for Mirroring {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         let mut compacted = Instant::now();
         loop {
             stop.unless_requested(self.clock.sleep(DELAY)).await?;
             if *self.copies.borrow() {
-                self.copy()?;
+                self.mirror.copy().await?;
             }
-            if let Err(fault) = stop.unless_requested(self.read()).await? {
+            if let Err(fault) = stop.unless_requested(self.mirror.read()).await? {
                 tracing::warn!(topic = self.topic, error = %fault, "the mirror cannot read, and tries again");
             }
             if compacted.elapsed() >= COMPACT_EVERY {
@@ -193,54 +133,5 @@ impl Task for Mirror {
                 compacted = Instant::now();
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tally_core::time::UnixMillis;
-
-    use super::*;
-
-    fn partition(topic: &str) -> Partition {
-        Partition { topic: topic.into(), index: 1 }
-    }
-
-    async fn copied(mirror: &Mirror) -> Vec<(String, String)> {
-        let (reader, partition) = (mirror.to.reader("test", &mirror.topic), partition(&mirror.topic));
-        let records = reader.read(&partition, Offset(0), Offset(100)).await.unwrap();
-        let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
-        records.iter().map(|record| (text(record.key), text(record.value))).collect()
-    }
-
-    #[tokio::test]
-    async fn what_waits_is_copied_once_the_last_of_each_key_and_the_standing_behind_all_of_it() {
-        let (from, home) = (Broker::new(), Home::us());
-        from.create_topic(COUNTS, CHANGES_PARTITIONS);
-        let publish = |key: &str, value: &str| {
-            let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
-            let record = Outgoing { topic: COUNTS, partition: Some(1), key, value, headers: &[] };
-            from.write(record, UnixMillis(0)).unwrap();
-        };
-        let (reader, (_, copies)) = (Arc::new(from.reader("mirror", COUNTS)), watch::channel(true));
-        let (to, topic, clock) = (home.copies.clone(), home.copied(), Clock::starting_at(UnixMillis(0)));
-        let mut mirror = Mirror { from: reader, to, topic, copies, clock, lanes: BTreeMap::new() };
-        for (key, value) in [("p", "1"), (STANDING_KEY, "1"), ("q", "1"), ("p", "2"), (STANDING_KEY, "2"), ("p", "3")] {
-            publish(key, value);
-        }
-        mirror.read().await.unwrap();
-        // While it is cut, what was read is gone from Kafka.
-        from.trim(COUNTS, 1, 6);
-        mirror.copy().unwrap();
-        let expected = [("p", "3"), ("q", "1"), (STANDING_KEY, "2")];
-        let told = |pairs: &[(&str, &str)]| -> Vec<_> {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-        };
-        assert_eq!(copied(&mirror).await, told(&expected));
-        publish("q", "4");
-        mirror.read().await.unwrap();
-        mirror.copy().unwrap();
-        mirror.copy().unwrap();
-        assert_eq!(copied(&mirror).await, told(&[&expected[..], &[("q", "4")]].concat()));
     }
 }
