@@ -2,6 +2,8 @@
 //! `tally_core` where the real engines evaluate conditions.
 
 pub mod log;
+mod mirror;
 mod partitions;
 
+pub use mirror::Mirror;
 pub use partitions::PartitionCache;

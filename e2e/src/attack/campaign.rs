@@ -4,6 +4,7 @@ mod drift;
 mod losses;
 mod network;
 mod processes;
+mod regions;
 
 use std::fmt::{self, Write as _};
 use std::io::Write;
@@ -47,6 +48,8 @@ pub enum Campaign {
     Drift,
     /// Parts of the stream are lost while the API is queried, stopped, and has a slow store
     Losses,
+    /// Two Regions: processes and the mirror between them are killed, the mirror stands still and repeats, one Region is away
+    Regions,
 }
 
 impl Campaign {
@@ -55,6 +58,7 @@ impl Campaign {
         let (rounds, seconds) = match self {
             Self::Kills | Self::Rolling | Self::Drift => (1, 0),
             Self::Zombies | Self::Losses | Self::Failovers => (2, 0),
+            Self::Regions => (5, 0),
             Self::Network => (1, 1),
             Self::Outages => (1, 3),
             Self::Departures => (1, 5),
@@ -79,6 +83,7 @@ impl Campaign {
             Self::Failovers => losses::failovers(stage, extent).await,
             Self::Drift => Box::pin(drift::run(stage, extent)).await,
             Self::Losses => losses::losses(stage, extent).await,
+            Self::Regions => bail!("`regions` has two Regions, so it is fought alone"),
         }
     }
 }
@@ -139,6 +144,9 @@ pub async fn fight(
     campaigns: &[(Campaign, Extent)],
     under: Under,
 ) -> anyhow::Result<String> {
+    if let [(Campaign::Regions, extent)] = campaigns {
+        return Box::pin(regions::fight(program, ground, *extent, under)).await;
+    }
     let began = Instant::now();
     let longest = campaigns.iter().map(|(_, extent)| extent.span).max().unwrap_or_default();
     ensure!(

@@ -33,7 +33,7 @@ use crate::undisturbed;
 const PARTITIONS: u32 = 12;
 /// The log of changes.
 const CHANGES: &str = "changes";
-const CHANGES_PARTITIONS: u32 = 6;
+pub(crate) const CHANGES_PARTITIONS: u32 = 6;
 /// Another topic for the log of changes, for tables that were restored or adopted.
 pub(crate) const ANEW: &str = "changes.anew";
 
@@ -115,25 +115,27 @@ impl Roles {
     }
 }
 
-/// Starts a Kafka in this process.
-fn embedded() -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
-    let logs = [CHANGES, ANEW].map(|topic| (topic, CHANGES_PARTITIONS));
+/// Starts a Kafka in this process, with a few more topics of counts.
+fn embedded(counts: &[&str]) -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
+    let logs: Vec<_> = [CHANGES, ANEW].iter().chain(counts).map(|topic| (*topic, CHANGES_PARTITIONS)).collect();
     let cluster = kafka::Embedded::start(&[&[(TOPIC, PARTITIONS), ("likes.dlq", 2)], &logs[..]].concat())?;
     let broker = cluster.bootstrap().parse().context("cannot parse the address of the in-process broker")?;
     Ok((broker, cluster))
 }
 
 impl Engines {
-    /// Starts them, except a Kafka that runs already. Tasks of `host` serve them.
+    /// Starts them, except a Kafka that runs already. Tasks of `host` serve them. `counts` are topics that one Region of
+    /// several needs.
     pub(crate) async fn start(
         host: &Host,
         broker: Option<SocketAddr>,
         roles: Roles,
         needs_redis: bool,
+        counts: &[&str],
     ) -> anyhow::Result<Self> {
         let (broker, cluster) = match broker {
             Some(broker) => (broker, None),
-            None => embedded().map(|(broker, cluster)| (broker, Some(cluster)))?,
+            None => embedded(counts).map(|(broker, cluster)| (broker, Some(cluster)))?,
         };
         let policies = roles.policies()?;
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };

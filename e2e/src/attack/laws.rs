@@ -36,8 +36,13 @@ pub(crate) struct Compared {
     pub(crate) cached: usize,
 }
 
-/// Compares everything with everything.
-pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> anyhow::Result<Compared> {
+/// Compares everything with everything. Where there is another Region, answers have to be the sum over both.
+pub(crate) async fn judge(
+    engines: &Engines,
+    abroad: Option<&Engines>,
+    fleet: &Fleet,
+    truth: &Truth,
+) -> anyhow::Result<Compared> {
     let (rows, tombstones) = scanned(engines).await?;
     truth.is_in(&rows, ShardCount::DEFAULT)?;
     let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
@@ -54,7 +59,11 @@ pub(crate) async fn judge(engines: &Engines, fleet: &Fleet, truth: &Truth) -> an
     ensure!(losses == 0, "{losses} losses are open although nothing was lost");
     let cached = cache(engines, &counters).await?;
     let defined = engines.ports().checkpoints.definitions().await?;
-    answers(fleet, all_counters(truth.crowd(), &defined), &counters).await?;
+    let others = match abroad {
+        Some(abroad) => self::counters(abroad).await?,
+        None => BTreeMap::new(),
+    };
+    answers(fleet, all_counters(truth.crowd(), &defined), [&counters, &others]).await?;
     // The answers may have filled the cache.
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
@@ -108,12 +117,13 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, trut
     Ok(())
 }
 
+/// The counters of this Region.
 async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
     let mut counters = BTreeMap::new();
     let mut after = None;
     loop {
         let page = engines.ports().counters.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        for (id, counter) in page.items {
+        for (id, counter) in page.items.into_iter().filter(|(id, _)| id.name.region().is_none()) {
             counters.insert(id, counter?);
         }
         after = page.next;
@@ -151,15 +161,15 @@ async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> an
     Ok(cached)
 }
 
-/// The API must answer what the counters contain, and call it exact.
+/// The API must answer what the counters of all Regions contain, and call it exact.
 async fn answers(
     fleet: &Fleet,
     ids: impl Iterator<Item = CounterId>,
-    counters: &BTreeMap<CounterId, Counter>,
+    regions: [&BTreeMap<CounterId, Counter>; 2],
 ) -> anyhow::Result<()> {
     let address = fleet.api().public().context("the api has no public address yet")?;
     for id in ids {
-        let count = counters.get(&id).map_or(0, |counter| counter.likes);
+        let count: i64 = regions.iter().filter_map(|counters| counters.get(&id)).map(|counter| counter.likes).sum();
         let of_post = format!("/v1/posts/{}", id.post);
         let mut routes = vec![(format!("{of_post}/counters/{}", id.name), "value")];
         routes.extend((id.name == CounterName::LIKES).then(|| (format!("{of_post}/likes"), "likes")));

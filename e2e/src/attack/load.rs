@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tally_adapters::kafka;
+use tally_core::ids::PostId;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer as _};
+use tally_core::time::UnixMillis;
 use tally_service::{Chance, Stop};
 use tally_testkit::http;
 use tally_testkit::http::Answer;
@@ -21,7 +25,7 @@ use crate::attack::fleet::Fleet;
 use crate::attack::ledger::{Ledger, Unsent, behind};
 use crate::simulation::Draws;
 use crate::simulation::events::{Crowd, TOPIC};
-use crate::simulation::honest::Honesty;
+use crate::simulation::honest::{Answer as Count, Honesty};
 
 /// The period of the producer.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -88,12 +92,72 @@ pub(crate) async fn send_all(producer: kafka::Producer, ledger: Shared, events: 
 /// The pause between two requests of one reader.
 const QUESTIONS: Duration = Duration::from_millis(50);
 
+/// What the parts of an answer are held to: the rows of each Region, by its name. Empty where there is one Region.
+pub(crate) type Parts = BTreeMap<&'static str, Honesty>;
+
+/// A count, and what each Region adds to it.
+pub(crate) struct Counted {
+    sum: Count,
+    regions: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+struct Regions {
+    #[serde(default)]
+    regions: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+struct Part {
+    region: String,
+    count: i64,
+    exact: bool,
+    as_of: u64,
+}
+
+impl Counted {
+    /// The answer about the likes of a post, if there is one.
+    pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
+        let answer = http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?;
+        Self::read(&answer.body).ok()
+    }
+
+    fn read(body: &str) -> serde_json::Result<Self> {
+        let Regions { regions } = serde_json::from_str(body)?;
+        Ok(Self { sum: serde_json::from_str(body)?, regions })
+    }
+
+    /// How many Regions it names.
+    pub(crate) fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Whether it has everything from before this time, and says so.
+    pub(crate) fn is_exact(&self, since: UnixMillis) -> bool {
+        self.sum.exact && UnixMillis(self.sum.as_of) >= since
+    }
+
+    /// Judges the sum and each part. Wrong answers are counted, since their number says more than the first one.
+    fn judge(self, honesty: &Honesty, parts: &Parts) -> anyhow::Result<()> {
+        let Self { sum, regions } = self;
+        let _ = honesty.lie(&sum);
+        for Part { region, count, exact, as_of } in regions {
+            let part = parts.get(&*region).with_context(|| format!("an answer names the Region {region}"))?;
+            let _ = part.lie(&Count { value: count, exact, as_of, ..sum.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// The route of an answer with the parts of all Regions.
+const BY_REGION: &str = "counters/likes?detail=regions";
+
 /// Requests the likes of one post after another, and sometimes all counters of a post, until it is stopped. Each answer is
 /// judged.
 pub(crate) async fn read(
-    fleet: Arc<Fleet>,
-    answers: Arc<Answers>,
+    (fleet, answers): (Arc<Fleet>, Arc<Answers>),
     honesty: Honesty,
+    parts: Parts,
     chance: Chance,
     crowd: Crowd,
     stop: Stop,
@@ -104,15 +168,21 @@ pub(crate) async fn read(
         if let Some(address) = fleet.api().public() {
             // A stopped process answers when it continues.
             let of_likes = chance.happens(75);
-            let route = if of_likes { "likes" } else { "counters" };
+            let by_region = !parts.is_empty() && chance.happens(50);
+            let route = match of_likes {
+                true if by_region => BY_REGION,
+                true => "likes",
+                false => "counters",
+            };
             let path = format!("{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
-                let count = serde_json::from_str(&answer.body);
-                // Wrong answers are counted, since their number says more than the first one.
-                let _ = honesty.lie(&count.with_context(|| format!("the answer is not a count: {answer:?}"))?);
+                let counted = Counted::read(&answer.body);
+                let counted = counted.with_context(|| format!("the answer is not a count: {answer:?}"))?;
+                ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
+                counted.judge(&honesty, &parts)?;
             }
             answers.hear(answer);
         }

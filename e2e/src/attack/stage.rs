@@ -17,7 +17,7 @@ use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws::{self, Compared, Found};
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{Answers, Shared, produce, read};
+use crate::attack::load::{Answers, Parts, Shared, produce, read};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -40,6 +40,8 @@ pub(crate) const SETTLES: Duration = Duration::from_millis(10);
 /// Everything that a campaign needs.
 pub(crate) struct Stage {
     pub(crate) engines: Arc<Engines>,
+    /// Those of the other Region, if there is one.
+    abroad: Option<Arc<Engines>>,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) answers: Arc<Answers>,
     pub(crate) honesty: Honesty,
@@ -53,6 +55,12 @@ pub(crate) struct Stage {
     rate: u64,
     readers: Vec<Follower>,
     host: Host,
+}
+
+/// The other Region: its engines, and what each Region's part of an answer is held to.
+pub(crate) struct Abroad {
+    pub(crate) engines: Arc<Engines>,
+    pub(crate) parts: Parts,
 }
 
 /// What a run is based on.
@@ -75,6 +83,10 @@ pub struct Under {
     /// Require Redis; by default it is used if it is installed
     #[arg(long)]
     pub(crate) redis: bool,
+    /// For `regions`: a second Kafka like that of --broker. Both have the topic `counts`, this one also `eu.counts`, and that of --broker
+    /// `us.counts`, each with 6 partitions; by default one in this process
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) remote_broker: Option<SocketAddr>,
     /// Percentage of events that add to a sum; by default 50
     #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u64).range(0..=100))]
     sums: Option<u64>,
@@ -109,24 +121,41 @@ impl Stage {
         (members, roles): (usize, Roles),
         under: Under,
     ) -> anyhow::Result<Self> {
-        let (host, chance) = (Host::new("attack"), Chance::seeded(seed));
-        let engines = Arc::new(Engines::start(&host, broker, roles, under.redis).await?);
-        let fleet = Arc::new(Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?);
+        let host = Host::new("attack");
+        let engines = Arc::new(Engines::start(&host, broker, roles, under.redis, &[]).await?);
+        let fleet = Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?;
+        Self::over(host, engines, fleet, seed, under, None).await
+    }
+
+    /// Puts processes that run under load, and warms them up.
+    pub(crate) async fn over(
+        host: Host,
+        engines: Arc<Engines>,
+        fleet: Fleet,
+        seed: u64,
+        under: Under,
+        abroad: Option<Abroad>,
+    ) -> anyhow::Result<Self> {
+        let (fleet, chance) = (Arc::new(fleet), Chance::seeded(seed));
         let crowd = Crowd { posts: under.posts.unwrap_or(CROWD.posts), ..CROWD };
         let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
         let producer = producer(&host, &engines, &ledger, rate);
-        let honesty = Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO);
+        let (abroad, parts) = abroad.map(|Abroad { engines, parts }| (engines, parts)).unzip();
+        let histories = [&engines].into_iter().chain(&abroad).map(|engines| engines.history.clone());
+        let honesty = Honesty::of_all(histories.collect(), SETTLES, Duration::ZERO);
+        let parts: Parts = parts.unwrap_or_default();
         let reader = |nth| {
-            let (fleet, answers, honesty) = (Arc::clone(&fleet), Arc::clone(&answers), honesty.clone());
+            let (asked, honesty, parts) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone(), parts.clone());
             let chance = chance.fork();
-            follow(&host, &format!("reader {nth}"), move |stop| read(fleet, answers, honesty, chance, crowd, stop))
+            follow(&host, &format!("reader {nth}"), move |stop| read(asked, honesty, parts, chance, crowd, stop))
         };
         let readers = (0..READERS).map(reader).collect();
         let clock = host.clock();
         let mut stage = Self {
             engines,
+            abroad,
             fleet,
             answers,
             honesty,
@@ -211,11 +240,12 @@ impl Stage {
             let ledger = self.ledger.lock();
             (ledger.said(), ledger.truth())
         };
-        let compared = laws::judge(&self.engines, &self.fleet, &truth).await?;
+        let abroad = self.abroad.as_deref();
+        let compared = laws::judge(&self.engines, abroad, &self.fleet, &truth).await?;
         let recount = laws::audit(&self.fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount read {} rows, expected {compared:?}", recount.rows);
-        laws::judge(&self.engines, &self.fleet, &truth).await.context("after the recount")?;
+        laws::judge(&self.engines, abroad, &self.fleet, &truth).await.context("after the recount")?;
         self.stop_readers().await;
         self.fleet.all_running()?;
         self.answers.judge()?;
@@ -238,20 +268,20 @@ impl Stage {
 }
 
 /// A task beside the attack, and why it has ended.
-struct Follower {
+pub(crate) struct Follower {
     worker: Worker,
     trouble: Arc<OnceLock<anyhow::Error>>,
 }
 
 impl Follower {
-    fn well(&self) -> anyhow::Result<()> {
+    pub(crate) fn well(&self) -> anyhow::Result<()> {
         match self.trouble.get() {
             Some(trouble) => bail!("{trouble:#}"),
             None => Ok(()),
         }
     }
 
-    async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.worker.request_stop();
         self.worker.ended().await;
     }
@@ -263,7 +293,7 @@ fn producer(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> 
     follow(host, "producer", move |stop| produce(engines, ledger, rate, stop))
 }
 
-fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower
+pub(crate) fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {

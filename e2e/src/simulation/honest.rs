@@ -68,7 +68,8 @@ pub(crate) struct Honesty(Arc<Judged>);
 
 #[derive(Debug)]
 struct Judged {
-    history: History,
+    /// The rows of each Region.
+    histories: Vec<History>,
     /// How late the stream may show a change.
     delay: Duration,
     /// The greatest distance of two changes that the stream may swap.
@@ -95,10 +96,15 @@ impl Honesty {
     /// Judges answers about the rows of `history`, whose changes the stream shows at most `delay` late and `reorder` out of
     /// order.
     pub(crate) fn of(history: History, delay: Duration, reorder: Duration) -> Self {
+        Self::of_all(vec![history], delay, reorder)
+    }
+
+    /// The same of answers that are sums over several Regions.
+    pub(crate) fn of_all(histories: Vec<History>, delay: Duration, reorder: Duration) -> Self {
         let (ahead, injected) = (AtomicU64::new(0), Mutex::default());
         let (answers, exact, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let first_lie = OnceLock::new();
-        Self(Arc::new(Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
+        Self(Arc::new(Judged { histories, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
     }
 
     /// From now on `as_of` may be `by` ahead because of a streamer's clock, unless the error is so large that the clock is not
@@ -123,7 +129,7 @@ impl Honesty {
 
     /// Describes the lie in `answer`, which its reader has just received, if there is one.
     pub(crate) fn lie(&self, answer: &Answer) -> Option<String> {
-        let Judged { history, delay, reorder, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
+        let Judged { histories, delay, reorder, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
         answers.fetch_add(1, Ordering::Relaxed);
         if !answer.exact {
             return None;
@@ -134,13 +140,15 @@ impl Honesty {
         let from = UnixMillis(answer.as_of).minus(late).minus(ahead);
         let id = CounterId { post: PostId::new(&answer.post_id).ok()?, name: named(&answer.counter) };
         let said = (late + ahead).is_zero().then_some(from);
-        let (least, greatest) = history.bounds(&id, Since { rows: from, said }, *reorder);
+        let bounds = histories.iter().map(|history| history.bounds(&id, Since { rows: from, said }, *reorder));
+        let (least, greatest) = bounds.fold((0, 0), |sum, bounds| (sum.0 + bounds.0, sum.1 + bounds.1));
         let injected = injected.lock();
         let (lowered, raised) = injected.get(&*id.stored()).copied().unwrap_or_default();
         // Negative counts of sets are answered as 0.
         let least_shown = if id.name.kind() == CounterKind::Set { 0 } else { i64::MIN };
         let lawful = (least + lowered).max(least_shown)..=(greatest + raised).max(least_shown);
-        let unreadable = history.unreadable_since(&id).filter(|since| *since < from);
+        let unreadable = histories.iter().filter_map(|history| history.unreadable_since(&id));
+        let unreadable = unreadable.min().filter(|since| *since < from);
         if lawful.contains(&answer.value) && unreadable.is_none() {
             return None;
         }
@@ -245,10 +253,10 @@ mod tests {
     fn no_answer_is_exact_while_a_row_has_been_unreadable_since_before_as_of() {
         let honesty = honesty(0);
         let counter = of_post(CounterName::LIKES);
-        honesty.0.history.unreadable(&counter, UnixMillis(2_500), 1);
+        honesty.0.histories[0].unreadable(&counter, UnixMillis(2_500), 1);
         assert_eq!(honesty.lie(&answer(13, 2_500)), None, "it may not be known yet");
         assert!(honesty.lie(&answer(13, 2_501)).is_some());
-        honesty.0.history.unreadable(&counter, UnixMillis(2_600), -1);
+        honesty.0.histories[0].unreadable(&counter, UnixMillis(2_600), -1);
         assert_eq!(honesty.lie(&answer(13, 2_700)), None);
     }
 }

@@ -54,3 +54,9 @@ async fn counts_are_exact_after_all_processes_stop_while_a_dependency_is_silent(
 async fn counts_changed_by_hand_are_corrected_and_no_answer_shows_the_old_value_afterwards() {
     short(&[Campaign::Drift]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
+async fn two_regions_answer_the_sum_of_both_and_call_nothing_exact_that_is_not() {
+    short(&[Campaign::Regions]).await;
+}
