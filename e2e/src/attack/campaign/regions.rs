@@ -53,11 +53,11 @@ enum Act {
 }
 
 const ACTS: [(Act, &str); 5] = [
-    (Act::Kill, "a killed process"),
-    (Act::MirrorDies, "a killed mirror"),
-    (Act::MirrorStands, "a mirror that stood still"),
-    (Act::MirrorBeginsAgain, "a mirror from the beginning"),
-    (Act::Away, "a Region that was away"),
+    (Act::Kill, "process killed"),
+    (Act::MirrorDies, "mirror killed"),
+    (Act::MirrorStands, "mirror stood still"),
+    (Act::MirrorBeginsAgain, "mirror repeated all"),
+    (Act::Away, "Region was away"),
 ];
 
 /// What the mirror is told.
@@ -88,7 +88,7 @@ pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under:
     for (round, (act, name)) in ACTS.into_iter().cycle().enumerate().take(extent.rounds) {
         let healed = Box::pin(regions.round(act)).await;
         let healed = healed.with_context(|| regions.tails(&format!("round {round}, {name}")))?;
-        actions.recovered(format!("exact after {name}"), healed);
+        actions.recovered(format!("exact: {name}"), healed);
     }
     regions.fall_silent().await?;
     let Regions { stages, parts, orders: _orders, mirrors, .. } = regions;
