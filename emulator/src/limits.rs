@@ -39,6 +39,8 @@ pub(crate) const RECORDS: usize = 1000;
 pub(crate) const SHARDS_PAGE: usize = 100;
 /// The length of a stream's ARN in characters.
 pub(crate) const ARN_CHARS: RangeInclusive<usize> = 37..=1024;
+/// The length of a shard's id in characters.
+pub(crate) const SHARD_ID_CHARS: RangeInclusive<usize> = 28..=65;
 /// Streams on one page of ListStreams.
 pub(crate) const STREAMS_PAGE: usize = 100;
 /// Tables on one page of ListTables.

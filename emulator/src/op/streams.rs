@@ -10,7 +10,7 @@ use crate::engine::shard::{Record, Shard, key_text};
 use crate::engine::stream::Stream;
 use crate::error::{Error, Kind};
 use crate::json::Writer;
-use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARDS_PAGE, STREAMS_PAGE};
+use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARD_ID_CHARS, SHARDS_PAGE, STREAMS_PAGE};
 
 use super::Operation;
 use super::describe::{schema_of, seconds};
@@ -84,23 +84,34 @@ fn malformed_arn() -> Error {
     Error::validation("Invalid StreamArn")
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ShardFilter {
+    #[serde(rename = "Type")]
+    filter_type: Option<String>,
+    shard_id: Option<String>,
+}
+
 /// Describes a stream and its shards.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+#[serde(rename_all = "PascalCase")]
 pub(crate) struct DescribeStream {
     stream_arn: Option<String>,
     limit: Option<i64>,
     exclusive_start_shard_id: Option<String>,
+    shard_filter: Option<ShardFilter>,
 }
 
 impl Operation for DescribeStream {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let limit = page_limit(self.limit, SHARDS_PAGE)?;
         let stream = named_stream(self.stream_arn, engine)?;
+        let parent = self.shard_filter.map(|filter| filter.parent()).transpose()?;
         let start = self.exclusive_start_shard_id;
         let shards: Vec<&Shard> = stream
             .shards()
             .filter(|shard| start.as_ref().is_none_or(|start| shard.id > *start))
+            .filter(|shard| parent.is_none() || shard.parent == parent)
             .take(limit + 1)
             .collect();
         let page = &shards[..shards.len().min(limit)];
@@ -117,6 +128,20 @@ impl Operation for DescribeStream {
                 }
             });
         }))
+    }
+}
+
+impl ShardFilter {
+    /// The parent whose children are asked for.
+    fn parent(self) -> Result<String, Error> {
+        let filter_type = required("shardFilter.type", self.filter_type)?;
+        one_of("shardFilter.type", Some(&filter_type), &[("CHILD_SHARDS", ())])?;
+        let shard_id = required("shardFilter.shardId", self.shard_id)?;
+        if SHARD_ID_CHARS.contains(&shard_id.len()) && shard_id.starts_with("shardId-") {
+            return Ok(shard_id);
+        }
+        let rule = "Member must satisfy regular expression pattern: shardId-[0-9]{20}-[0-9a-f]{8,36}";
+        Err(constraint("shardFilter.shardId", &shard_id, rule))
     }
 }
 

@@ -153,6 +153,20 @@ async fn a_malformed_stream_or_shard_name_is_a_validation_error() {
     let refused = call(&emulator, "DescribeStream", json!({"StreamArn": missing})).await.unwrap_err();
     assert_eq!(kind(&refused), "ResourceNotFoundException");
     call(&emulator, "ListStreams", json!({"ExclusiveStartStreamArn": missing})).await.unwrap();
+
+    let filtered = |filter: Value| json!({"StreamArn": arn, "ShardFilter": filter});
+    for (filter, words) in [
+        (json!({}), "shardFilter.type"),
+        (json!({"Type": "CHILD_SHARDS"}), "shardFilter.shardId"),
+        (json!({"Type": "PARENTS", "ShardId": shard}), "shardFilter.type"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": ""}), "shardFilter.shardId"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": "shardId-1"}), "shardFilter.shardId"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": "x".repeat(37)}), "shardFilter.shardId"),
+        (json!({"Type": "CHILD_SHARDS", "ShardId": format!("shardId-{}", "1".repeat(58))}), "shardFilter.shardId"),
+    ] {
+        invalid(&emulator, "DescribeStream", filtered(filter), words).await;
+    }
+    call(&emulator, "DescribeStream", filtered(json!({"Type": "CHILD_SHARDS", "ShardId": shard}))).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,8 +245,6 @@ async fn unsupported_parameters_are_refused_by_name() {
     let mut encrypted = table("made", &HASH);
     encrypted["SSESpecification"] = json!({"Enabled": true});
     invalid(&emulator, "CreateTable", encrypted, "The parameter SSESpecification is not supported").await;
-    let filtered = json!({"StreamArn": "any", "ShardFilter": {"Type": "CHILD_SHARDS"}});
-    invalid(&emulator, "DescribeStream", filtered, "The parameter ShardFilter is not supported").await;
     let refused = call(&emulator, "DescribeEndpoints", json!({})).await.unwrap_err();
     assert_eq!(kind(&refused), "UnknownOperationException");
 }

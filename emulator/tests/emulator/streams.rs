@@ -127,6 +127,9 @@ async fn shards_roll_with_age_and_an_open_one_has_no_end() {
         let end: u128 = parent["SequenceNumberRange"]["EndingSequenceNumber"].as_str().unwrap().parse().unwrap();
         let start: u128 = child["SequenceNumberRange"]["StartingSequenceNumber"].as_str().unwrap().parse().unwrap();
         assert!(start > end);
+        let request = json!({"StreamArn": arn, "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": parent["ShardId"]}});
+        let children = call(&emulator, "DescribeStream", request).await.unwrap()["StreamDescription"]["Shards"].clone();
+        assert_eq!(children, json!([child]));
     }
 }
 
