@@ -1,4 +1,5 @@
-//! The attack on Tally, and each service under attack: called by the name of a service, this program runs that service.
+//! The program `tally-e2e`: what tries to break Tally, one subcommand each. Campaigns start this same program again
+//! under a service's name, or as the operators' command `tally`, and then it runs that.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The log `changes` as read by a reader that misses nothing: the items of every counter, their positions, and the last loss
-//! announced before each. The actions of processes are compared with it.
+//! The simulation's reference: the log `changes` as a reader has it that misses nothing, with the items of every
+//! counter, their positions, and the last loss announced before each. The simulation compares with it what processes do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -40,19 +40,19 @@ struct Kept {
     generation: u16,
     /// The number of partitions.
     count: u32,
-    partitions: BTreeMap<u32, Logged>,
+    partitions: BTreeMap<u32, LoggedPartition>,
 }
 
 /// One partition.
 #[derive(Debug, Default)]
-struct Logged {
+struct LoggedPartition {
     /// Everything before this position was read.
     at: Place,
     filter: Filter,
     ladder: Ladder,
     /// Part of it was lost, so that not every reader has read the same.
     torn: bool,
-    items: BTreeMap<CounterId, Vec<Logs>>,
+    items: BTreeMap<CounterId, Vec<LoggedItem>>,
     /// The sum of the accepted entries of each row key.
     gained: BTreeMap<RowKey, i64>,
     /// The losses, by the positions of their announcements.
@@ -65,7 +65,7 @@ struct Logged {
 
 /// An item for a counter.
 #[derive(Clone, Debug)]
-pub(crate) struct Logs {
+pub(crate) struct LoggedItem {
     pub(crate) at: Place,
     /// The last loss announced before it.
     pub(crate) loss: Option<Place>,
@@ -81,7 +81,7 @@ enum What {
     Correction(Correction, BTreeMap<Shard, i64>),
 }
 
-impl Logs {
+impl LoggedItem {
     /// Its effect on the counter.
     pub(crate) fn change(&self) -> Change<'_> {
         match &self.what {
@@ -137,7 +137,7 @@ impl Journal {
 
     /// The items of a counter between two positions of its partition, or `None` if the log was not read that far or part of it
     /// was lost.
-    pub(crate) fn between(&self, counter: &CounterId, from: Place, to: Place) -> Option<Vec<Logs>> {
+    pub(crate) fn between(&self, counter: &CounterId, from: Place, to: Place) -> Option<Vec<LoggedItem>> {
         let kept = self.kept.lock();
         let logged = kept.partitions.get(&kept.partition_of(counter))?;
         if logged.torn || to > logged.at {
@@ -161,11 +161,12 @@ impl Journal {
     /// The position of a complete reader in a partition.
     pub(crate) fn end(&self, partition: u32) -> Option<Position> {
         let kept = self.kept.lock();
-        let Logged { at, filter, ladder, .. } = kept.partitions.get(&partition)?;
+        let LoggedPartition { at, filter, ladder, .. } = kept.partitions.get(&partition)?;
         Some(Position { at: *at, filter: filter.clone(), ladder: *ladder, last: None })
     }
 
-    /// A position before the last announced loss of a partition, with a filter that claims to know all losses.
+    /// Returns a position before the last announced loss of a partition, with a filter that wrongly has all losses. A
+    /// mutant begins there, and so never learns of the loss.
     pub(crate) fn before_loss(&self, partition: u32) -> Option<Position> {
         let kept = self.kept.lock();
         let logged = kept.partitions.get(&partition)?;
@@ -234,7 +235,7 @@ impl Kept {
     }
 }
 
-impl Logged {
+impl LoggedPartition {
     fn take(&mut self, at: Place, appended: UnixMillis, message: &Message) {
         self.pass(at, appended);
         let Self { filter, ladder, items, gained, losses, .. } = self;
@@ -258,7 +259,7 @@ impl Logged {
                     return;
                 }
             };
-            items.entry(counter.clone()).or_default().push(Logs { at, loss, ladder: *ladder, what });
+            items.entry(counter.clone()).or_default().push(LoggedItem { at, loss, ladder: *ladder, what });
         });
         if filter.loss() > before {
             let stated = match &message.body {

@@ -11,7 +11,7 @@ use tally_core::fold::{Applied, Change, Counter};
 use tally_core::ids::{CounterId, CounterKind, RowKey, Shard, ShardCount};
 use tally_core::milestone::{Milestone, Winner};
 
-use crate::simulation::journal::{Journal, Logs};
+use crate::simulation::journal::{Journal, LoggedItem};
 use crate::simulation::registers::Write;
 
 /// Rows and counters when nothing is under way.
@@ -144,7 +144,7 @@ impl Steps {
         counter: &CounterId,
         before: Counter,
         after: &Counter,
-        items: &[Logs],
+        items: &[LoggedItem],
         lossy: bool,
     ) -> anyhow::Result<()> {
         let from = before.version;
@@ -177,7 +177,7 @@ impl Steps {
         &self,
         counter: &CounterId,
         corrected: &Counter,
-        item: &Logs,
+        item: &LoggedItem,
         truth: &BTreeMap<Shard, i64>,
     ) -> anyhow::Result<()> {
         let Change::Correction(correction) = item.change() else { return Ok(()) };
@@ -195,7 +195,7 @@ impl Steps {
         Ok(())
     }
 
-    fn crossed(&mut self, counter: &CounterId, item: &Logs, before: i64, after: i64) {
+    fn crossed(&mut self, counter: &CounterId, item: &LoggedItem, before: i64, after: i64) {
         if item.ladder.is_empty() || after <= before {
             return;
         }
