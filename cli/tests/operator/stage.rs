@@ -183,8 +183,13 @@ impl Stage {
 
     /// Writes a dead letter about the record at `offset`, which would be an event now.
     pub(crate) async fn put_aside(&self, offset: u64) {
-        let ours = self.store().call("DescribeTable", json!({"TableName": "likes"})).await;
-        self.put_aside_of(ours["Table"]["TableArn"].as_str().unwrap(), offset).await;
+        self.put_aside_of(&self.deployment().await, offset).await;
+    }
+
+    /// Returns the name that the deployment has in dead letters and receipts.
+    pub(crate) async fn deployment(&self) -> String {
+        let likes = self.store().call("DescribeTable", json!({"TableName": "likes"})).await;
+        likes["Table"]["TableArn"].as_str().unwrap().to_owned()
     }
 
     /// Writes a dead letter as `deployment` would.
