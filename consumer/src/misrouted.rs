@@ -36,8 +36,8 @@ struct Last {
 }
 
 impl Warning {
-    /// Takes note of so many events in `partition` of so many, of which this is the last one. Its key should be
-    /// `expected`, or its partition another one.
+    /// Takes note of so many events in `partition` of so many. The key of the last one should be `expected`, or its
+    /// partition another one.
     pub(crate) fn note(
         &self,
         partition: &Partition,
