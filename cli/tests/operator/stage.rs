@@ -107,6 +107,14 @@ impl Stage {
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
     }
 
+    /// Stores that the partition has had misrouted events.
+    pub(crate) async fn was_misrouted(&self, index: u32) {
+        let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
+        let kept = Kept { misrouted: true, ..claim.kept.unwrap() };
+        let kept = kept.come_to([kept.safe; 2], kept.safe_at, self.clock.now(), DAY);
+        assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
+    }
+
     /// Stores that everything in the topic is in the rows.
     pub(crate) async fn catch_up(&self) {
         for (partition, log) in self.reader("likes").logs().await.unwrap() {
