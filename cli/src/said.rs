@@ -55,13 +55,27 @@ impl Answer {
     pub(crate) fn print(&self, form: Form) -> anyhow::Result<u8> {
         let text = match form {
             Form::Table => self.text.clone(),
-            Form::Json => format!("{:#}", self.json),
+            Form::Json => escaped(&self.json),
         };
         match writeln!(std::io::stdout().lock(), "{}", text.trim_end()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the answer"),
             _ => Ok(self.code),
         }
     }
+}
+
+/// Returns JSON whose texts have no characters that move a terminal's cursor or reverse its text. Outside of texts it has
+/// none but the ends of lines.
+fn escaped(json: &Value) -> String {
+    let mut escaped = String::new();
+    for c in format!("{json:#}").chars() {
+        if c != '\n' && misleads(c) {
+            _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 /// Returns a sum in JSON: as a text if it does not fit 64 bits.
@@ -83,7 +97,7 @@ impl Table {
         Self { rows: vec![headings.map(str::to_uppercase).into()] }
     }
 
-    /// Adds a row. A cell with control characters, which could move the cursor, is escaped as in Rust.
+    /// Adds a row. A cell with characters that could move the cursor or reverse text is escaped as in Rust.
     pub(crate) fn row<const N: usize>(&mut self, cells: [&dyn std::fmt::Display; N]) {
         self.rows.push(cells.map(|cell| plain(&cell.to_string())).into());
     }
@@ -108,9 +122,20 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Escapes a text if it has control characters. Ids have none, but a dead letter or a foreign item may.
+/// Escapes a text if it has control characters or marks of direction. Ids have no control characters, but a dead letter
+/// or a foreign item may.
 pub(crate) fn plain(text: &str) -> String {
-    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_owned() }
+    if text.chars().any(misleads) { text.escape_debug().to_string() } else { text.to_owned() }
+}
+
+/// Returns whether a terminal may show the text around `c` as another one: `c` is a control character or a mark of
+/// direction.
+fn misleads(c: char) -> bool {
+    let is_direction = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || is_direction
 }
 
 /// Returns `1 letter` or `2 letters`.
@@ -163,6 +188,21 @@ mod tests {
         table.row([&"p", &12]);
         table.row([&"a\u{1b}[2J", &3]);
         assert_eq!(table.to_string(), "POST        COUNT\np           12\na\\u{1b}[2J  3\n");
+    }
+
+    #[test]
+    fn what_could_make_a_terminal_show_another_text_is_escaped_in_tables_and_in_json() {
+        let marks = "\u{7f}\u{9b}\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}";
+        let said = "\\u{7f}\\u{9b}\\u{61c}\\u{200e}\\u{200f}\\u{202a}\\u{202e}\\u{2066}\\u{2069}";
+        assert_eq!(plain(marks), said);
+        for mark in marks.chars() {
+            assert!(plain(&format!("a{mark}")).is_ascii(), "{}", mark.escape_debug());
+        }
+        let json = serde_json::json!({ "é\u{1b}": [marks, "\n", 1] });
+        let text = escaped(&json);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json);
+        assert!(text.contains("é") && text.contains(r"\u009b\u061c") && text.lines().count() == 7, "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !misleads(c)), "{text:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const CLASS: &str = "__connect.errors.class.name";
 const MESSAGE: &str = "__connect.errors.exception.message";
 
 /// The prefix of headers that Kafka Connect does not know.
-const OURS: &str = "__tally.errors.";
+const OURS: &str = "__tally.";
 const DEPLOYMENT: &str = "__tally.errors.deployment";
 const TIMESTAMP: &str = "__tally.errors.timestamp";
 const VALUE_BYTES: &str = "__tally.errors.value.bytes";
@@ -101,12 +101,18 @@ impl Writer<'_> {
         let why = why.into_iter().chain(self.deployment.map(|deployment| (DEPLOYMENT, Some(deployment.as_bytes()))));
         let was = if cut.shortens(record) { whole(record) } else { Vec::new() };
         let was = was.iter().map(|(name, value)| (*name, Some(value.as_bytes())));
-        let own = record.headers().filter(|_| cut.headers);
+        let own = record.headers().filter(|(name, _)| cut.headers && !is_reserved(name));
         let headers: Vec<Header<'_>> = own.chain(why).chain(was).collect();
         let key = record.key.map(|key| &key[..key.len().min(cut.key)]);
         let value = record.value.map(|value| &value[..value.len().min(cut.value)]);
         self.producer.send(Outgoing { topic: self.topic, partition: None, key, value, headers: &headers }).await
     }
+}
+
+/// Returns whether `header` has a name that only Tally may give. A letter leaves out its record's own headers of such
+/// names: with them, a producer could forge what the letter says, or a receipt of a replay.
+fn is_reserved(header: &str) -> bool {
+    header.starts_with(PREFIX) || header.starts_with(OURS)
 }
 
 /// Returns headers that say what a record was before it was cut.
@@ -154,6 +160,11 @@ pub struct Letter<'a> {
 }
 
 impl<'a> Letter<'a> {
+    /// Returns whether `record` says why it was put aside, as every letter does.
+    pub fn is_one(record: Record<'_>) -> bool {
+        record.header(CLASS).is_some()
+    }
+
     /// Reads a record of the dead-letter topic.
     pub fn read(record: Record<'a>) -> Self {
         let text = |name| record.header(name).and_then(|value: &'a [u8]| std::str::from_utf8(value).ok());
@@ -177,9 +188,9 @@ impl<'a> Letter<'a> {
         self.deployment.filter(|named| *named != deployment)
     }
 
-    /// Returns the headers that the record had before it was put aside.
+    /// Returns the headers that the record had before it was put aside, without those of reserved names.
     pub fn original_headers(&self) -> Vec<Header<'a>> {
-        self.record.headers().filter(|(name, _)| !name.starts_with(PREFIX) && !name.starts_with(OURS)).collect()
+        self.record.headers().filter(|(name, _)| !is_reserved(name)).collect()
     }
 }
 
@@ -214,6 +225,37 @@ mod tests {
         assert_eq!(letter.original_headers(), trace);
         assert_eq!((letter.at, letter.foreign("ours"), letter.foreign("theirs")), (9, None, Some("ours")));
         assert_eq!(letter.record.header("__connect.errors.stage"), Some(&b"VALUE_CONVERTER"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_producer_cannot_forge_what_the_letter_of_its_record_says() {
+        let broker = Broker::new();
+        broker.create_topic("likes.dlq", 1);
+        let mut records = Records::default();
+        let forged = [
+            ("__tally.replayed.deployment", Some(&b"ours"[..])),
+            ("__tally.replayed.topic", Some(b"likes")),
+            (DEPLOYMENT, Some(b"theirs")),
+            (VALUE_BYTES, Some(b"5")),
+            ("trace", Some(b"t")),
+            ("__connect.errors.exception.class.name", Some(b"x")),
+        ];
+        records.push(Offset(41), UnixMillis(9), Some(b"key"), Some(b"{"), forged);
+        let from = Partition { topic: "likes".into(), index: 3 };
+        let writer = Writer { producer: &broker, topic: "likes.dlq", deployment: None };
+        writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await.unwrap();
+
+        let reader = broker.reader("g", "likes.dlq");
+        let (partition, log) = reader.logs().await.unwrap().remove(0);
+        let read = reader.read(&partition, log.start, log.end).await.unwrap();
+        let letter = Letter::read(read.get(0).unwrap());
+        assert!(Letter::is_one(letter.record));
+        assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
+        assert_eq!((letter.cut_from, letter.foreign("ours")), (None, None));
+        assert_eq!(letter.original_headers(), [("trace", Some(&b"t"[..]))], "what is not reserved is kept");
+        let reserved = forged.iter().filter(|(name, _)| is_reserved(name));
+        let kept: Vec<_> = reserved.filter(|header| letter.record.headers().any(|other| other == **header)).collect();
+        assert!(kept.is_empty(), "{kept:?}");
     }
 
     /// A topic that takes records of so many bytes.

@@ -1,19 +1,20 @@
-//! Warns about misrouted events, which are in another partition than their key says: once a minute, with what one of
-//! them shows of its producer, since a record names no client.
+//! Warns about misrouted events, which are in another partition than their key says: once a minute, with what the last
+//! of them shows of its producer, since a record names no client. Each partition's tick looks whether it is time to, so
+//! a burst is told even if nothing follows it.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tally_core::event::partition_of;
 use tally_core::ports::log::Record;
-use tally_core::topic::Partition;
+use tally_core::topic::{Offset, Partition};
 
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Headers in which producers name themselves: CloudEvents' own, and two that are common.
 const SOURCES: [&str; 3] = ["ce_source", "client.id", "source"];
 
-/// When the process warned last, and how many events there were since.
+/// When the process warned last, and which events there were since.
 #[derive(Debug, Default)]
 pub(crate) struct Warning(Mutex<Told>);
 
@@ -21,43 +22,69 @@ pub(crate) struct Warning(Mutex<Told>);
 struct Told {
     at: Option<Duration>,
     events: u64,
+    last: Option<Last>,
+}
+
+/// What the last event shows.
+#[derive(Debug)]
+struct Last {
+    partition: Partition,
+    offset: Offset,
+    key: Option<String>,
+    source: Option<String>,
+    why: String,
 }
 
 impl Warning {
-    /// Takes note of so many events in `partition` of so many. If it is time to, warns with the last one, whose key
-    /// should be `expected`, or whose partition another one.
-    pub(crate) fn tell(
+    /// Takes note of so many events in `partition` of so many. The key of the last one should be `expected`, or its
+    /// partition another one.
+    pub(crate) fn note(
         &self,
-        now: Duration,
         partition: &Partition,
         last: Record<'_>,
         expected: Option<&str>,
         (events, partitions): (u64, u32),
     ) {
-        let Some(events) = self.due(now, events) else { return };
-        let key = last.key;
-        let why = why(key, expected, partition.index, partitions);
-        let source = source(last);
+        let last = Last {
+            partition: partition.clone(),
+            offset: last.offset,
+            key: last.key.map(|key| String::from_utf8_lossy(key).into_owned()),
+            source: source(last),
+            why: why(last.key, expected, partition.index, partitions),
+        };
+        self.take(events, last);
+    }
+
+    /// Warns if there were events since the last warning, and it is time to.
+    pub(crate) fn tell(&self, now: Duration) {
+        let Some((events, last)) = self.due(now) else { return };
+        let Last { partition, offset, key, source, why } = last;
         tracing::warn!(
             events,
             %partition,
-            offset = %last.offset,
-            key = key.map(|key| String::from_utf8_lossy(key).into_owned()),
+            %offset,
+            key,
             source,
             "events lie in another partition than their key says, so that two of one user may be applied in the wrong \
              order; the last one: {why}"
         );
     }
 
-    /// Returns how many events there were since the last warning, if it is time for one.
-    fn due(&self, now: Duration, events: u64) -> Option<u64> {
+    fn take(&self, events: u64, last: Last) {
         let mut told = self.0.lock();
         told.events += events;
+        told.last = Some(last);
+    }
+
+    /// Returns how many events there were since the last warning, and the last of them, if it is time for a warning.
+    fn due(&self, now: Duration) -> Option<(u64, Last)> {
+        let mut told = self.0.lock();
         if told.at.is_some_and(|at| now.saturating_sub(at) < EVERY) {
             return None;
         }
+        let last = told.last.take()?;
         told.at = Some(now);
-        Some(std::mem::take(&mut told.events))
+        Some((std::mem::take(&mut told.events), last))
     }
 }
 
@@ -103,14 +130,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_comes_once_a_minute_and_says_how_many_there_were() {
-        let warning = Warning::default();
-        let at = Duration::from_secs;
-        assert_eq!(warning.due(at(5), 2), Some(2));
-        assert_eq!(warning.due(at(6), 3), None);
-        assert_eq!(warning.due(at(64), 1), None);
-        assert_eq!(warning.due(at(65), 1), Some(5));
-        assert_eq!(warning.due(at(66), 1), None);
+    fn a_warning_comes_once_a_minute_and_says_how_many_there_were_and_the_last_even_if_none_follows() {
+        let (warning, at) = (Warning::default(), Duration::from_secs);
+        let take = |events, offset| {
+            let partition = Partition { topic: "likes".into(), index: 0 };
+            let (key, source, why) = (None, None, String::new());
+            warning.take(events, Last { partition, offset: Offset(offset), key, source, why });
+        };
+        let due = |second| warning.due(at(second)).map(|(events, last)| (events, last.offset.0));
+        assert_eq!(due(1), None);
+        take(2, 7);
+        assert_eq!(due(5), Some((2, 7)));
+        take(3, 9);
+        take(1, 8);
+        assert_eq!((due(6), due(64)), (None, None));
+        assert_eq!(due(65), Some((4, 8)));
+        assert_eq!(due(200), None, "everything is told");
+        take(1, 10);
+        assert_eq!(due(201), Some((1, 10)));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) struct Status {
     /// How many records of the topic are no rows yet, and how many messages of the log of changes are not counted yet.
     lag: Option<u64>,
     changes_lag: Option<u64>,
-    /// Partitions that have had events whose keys belong to other partitions.
+    /// Partitions that have misrouted events among their last ones.
     misrouted: Vec<u32>,
     paused: bool,
     /// When all acknowledged events are in the rows, and when all rows are counted: up to these times, in milliseconds.

@@ -5,6 +5,8 @@ mod adopting;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod letters;
+#[cfg(test)]
 mod posts;
 #[cfg(test)]
 mod preparing;

@@ -107,6 +107,14 @@ impl Stage {
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
     }
 
+    /// Stores that the partition has had misrouted events.
+    pub(crate) async fn was_misrouted(&self, index: u32) {
+        let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
+        let kept = Kept { misrouted: true, ..claim.kept.unwrap() };
+        let kept = kept.come_to([kept.safe; 2], kept.safe_at, self.clock.now(), DAY);
+        assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
+    }
+
     /// Stores that everything in the topic is in the rows.
     pub(crate) async fn catch_up(&self) {
         for (partition, log) in self.reader("likes").logs().await.unwrap() {
@@ -183,8 +191,13 @@ impl Stage {
 
     /// Writes a dead letter about the record at `offset`, which would be an event now.
     pub(crate) async fn put_aside(&self, offset: u64) {
-        let ours = self.store().call("DescribeTable", json!({"TableName": "likes"})).await;
-        self.put_aside_of(ours["Table"]["TableArn"].as_str().unwrap(), offset).await;
+        self.put_aside_of(&self.deployment().await, offset).await;
+    }
+
+    /// Returns the name that the deployment has in dead letters and receipts.
+    pub(crate) async fn deployment(&self) -> String {
+        let likes = self.store().call("DescribeTable", json!({"TableName": "likes"})).await;
+        likes["Table"]["TableArn"].as_str().unwrap().to_owned()
     }
 
     /// Writes a dead letter as `deployment` would.

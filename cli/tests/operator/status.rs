@@ -8,7 +8,9 @@ use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::changes::Standing;
+use tally_core::register::Generation;
 use tally_core::time::UnixMillis;
+use tally_core::topic::Offset;
 use tally_testkit::process::run;
 
 use crate::stage::Stage;
@@ -96,6 +98,53 @@ async fn misrouted_events_pauses_and_a_redis_that_is_dead_are_named() {
     assert!(said.out.contains(&format!("likes/{elsewhere}: events lie in other partitions")), "{said:?}");
     assert!(said.out.contains("likes: 2 partitions, lag 6: tally resume consumer"), "{said:?}");
     assert!(said.out.contains("cache away") && said.out.contains("it does not answer"), "{said:?}");
+}
+
+/// Returns a post whose events belong to this one of two partitions.
+fn post_of(index: u32) -> String {
+    let mut posts = (0..).map(|n| format!("p{n}"));
+    posts.find(|post| tally_core::event::partition_of(post.as_bytes(), 2) == index).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
+    let stage = Stage::set().await;
+    let like = |post: &str, user| format!(r#"{{"post_id":"{post}","user_id":"u{user}","action":"like"}}"#);
+    let say = async |index, post: &str, user| {
+        stage.say("likes", index, like(post, user).as_bytes(), &[], Duration::ZERO).await;
+    };
+    say(1, &post_of(0), 0).await;
+    stage.catch_up().await;
+    stage.was_misrouted(1).await;
+    let status = async || stage.tally(&["status", "--late", "10m", "-o", "json"]).await;
+    let said = status().await;
+    assert_eq!((said.code, &said.json()["misrouted"]), (Some(1), &json!([1])), "{said:?}");
+    let wrong = said.json()["wrong"][0]["detail"].as_str().unwrap().to_owned();
+    assert!(wrong.starts_with("likes/1: events lie in other partitions") && !wrong.contains("adopt"), "{wrong}");
+    let post = post_of(1);
+    futures_util::future::join_all((0..1_000).map(|user| say(1, &post, user))).await;
+    stage.catch_up().await;
+    let said = status().await;
+    assert_eq!((said.code, &said.json()["misrouted"]), (Some(0), &json!([])), "{said:?}");
+    let figures = said.json()["figures"].clone();
+    assert_eq!(figures["misrouting"], json!({"looked_at": 1_000, "misrouted": 0}));
+    assert_eq!(figures["misrouted_before"], json!({"partitions": [1]}));
+    let said = stage.tally(&["status", "--late", "10m"]).await;
+    assert!(said.out.contains("likes/1 had misrouted events, so as_of waits for all partitions"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_from_before_partitions_were_added_are_not_misrouted() {
+    let stage = Stage::set().await;
+    // The topic had one partition until it had three events.
+    let like = format!(r#"{{"post_id":"{}","user_id":"u","action":"like"}}"#, post_of(1));
+    for index in [0, 0, 0, 1] {
+        stage.say("likes", index, like.as_bytes(), &[], Duration::ZERO).await;
+    }
+    let begun = |number, begins: &[u64]| Generation { number, begins: begins.iter().copied().map(Offset).collect() };
+    stage.know(|topic| topic.generations = vec![begun(1, &[0]), begun(2, &[3, 0])]).await;
+    let said = stage.tally(&["status", "--late", "10m"]).await;
+    assert!(said.out.contains("0 of the last 4 events lie in another partition"), "{said:?}");
 }
 
 /// Starts a service that is ready, and whose clock says `date`. Returns its URL.

@@ -203,9 +203,9 @@ impl Held {
         let Some(record) = run.at(last) else { return };
         let event = decode(record, &self.reading.definitions).ok();
         let expected = event.map(|event| event.subject().to_owned());
-        let (partition, now) = (self.log.partition(), self.shared.at());
         let partitions = self.topic.current().partitions();
-        self.shared.misrouted.tell(now, partition, record, expected.as_deref(), (events, partitions));
+        self.shared.misrouted.note(self.log.partition(), record, expected.as_deref(), (events, partitions));
+        self.shared.misrouted.tell(self.shared.at());
     }
 
     /// Returns the run that the record at `offset` was read in.

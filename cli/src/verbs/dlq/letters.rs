@@ -227,7 +227,7 @@ pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, t
                 let letter = letter(record).filter(|letter| letter.foreign(deployment).is_none());
                 letters.extend(letter.map(|letter| Identity::of(&letter, deployment, topic)));
                 // A letter's receipt comes after it.
-                put_back(record, deployment, topic)?.into_iter().for_each(|of| known.insert(of));
+                put_back(&partition, record, deployment, topic).into_iter().for_each(|of| known.insert(of));
             }
             at = records.last_offset().map_or(log.end, Offset::next);
         }
@@ -245,13 +245,10 @@ pub(super) async fn put_back_of(
 ) -> Outcome<Identities> {
     let mut known = Identities::default();
     for (partition, log) in logs {
-        let mut read = Ok(());
-        let note = |record: Record<'_>| match put_back(record, deployment, topic) {
-            Ok(of) => of.into_iter().for_each(|each| known.insert(each)),
-            Err(fault) => read = Err(fault),
+        let note = |record: Record<'_>| {
+            put_back(partition, record, deployment, topic).into_iter().for_each(|of| known.insert(of));
         };
         each(reader, partition, log.start, log.end, note).await?;
-        read?;
     }
     Ok(known)
 }

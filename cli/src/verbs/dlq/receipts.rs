@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tally_consumer::letter::Letter;
-use tally_core::fault::Fault;
-use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Record};
+use tally_core::topic::Partition;
+
+use crate::health::say;
 
 /// The header with the deployment whose records were put back.
 const DEPLOYMENT: &str = "__tally.replayed.deployment";
@@ -62,22 +63,31 @@ pub(in crate::verbs) fn receipt(of: &[Identity]) -> Vec<u8> {
 
 /// Reads `record` of the dead-letter topic as a letter; `None` if it is a receipt.
 pub(in crate::verbs) fn letter(record: Record<'_>) -> Option<Letter<'_>> {
-    record.header(DEPLOYMENT).is_none().then(|| Letter::read(record))
+    (!is_receipt(record)).then(|| Letter::read(record))
 }
 
-/// Returns the records that were put back, if `record` is a receipt about `topic` and `deployment`; otherwise none.
-///
-/// # Errors
-/// `record` is such a receipt, and cannot be read.
-pub(in crate::verbs) fn put_back(record: Record<'_>, deployment: &str, topic: &str) -> Outcome<Vec<Identity>> {
+/// Returns whether `record` is a receipt. A letter is none, whatever headers its record had: older builds kept those
+/// that receipts have.
+fn is_receipt(record: Record<'_>) -> bool {
+    !Letter::is_one(record) && record.header(DEPLOYMENT).is_some()
+}
+
+/// Returns the records that were put back, if `record` of `partition` is a receipt about `topic` and `deployment`;
+/// otherwise none. Passes over a receipt that cannot be read, with a warning.
+pub(in crate::verbs) fn put_back(
+    partition: &Partition,
+    record: Record<'_>,
+    deployment: &str,
+    topic: &str,
+) -> Vec<Identity> {
     let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
-    if !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
-        return Ok(Vec::new());
+    if !is_receipt(record) || !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
+        return Vec::new();
     }
-    let unreadable = |error| {
-        Fault::Poison(format!("the receipt at offset {} of the dead letters cannot be read: {error}", record.offset))
-    };
-    serde_json::from_slice(record.value.unwrap_or_default()).map_err(unreadable)
+    serde_json::from_slice(record.value.unwrap_or_default()).unwrap_or_else(|_| {
+        say(&format!("warning: a receipt that cannot be read is passed over: {partition}, offset {}", record.offset));
+        Vec::new()
+    })
 }
 
 #[cfg(test)]
@@ -88,7 +98,7 @@ mod tests {
     use tally_core::ports::TopicReader;
     use tally_core::ports::log::Records;
     use tally_core::time::UnixMillis;
-    use tally_core::topic::{Offset, Partition};
+    use tally_core::topic::Offset;
 
     use super::*;
 

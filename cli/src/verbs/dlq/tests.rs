@@ -4,14 +4,14 @@ use tally_consumer::letter::Writer;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;
 use tally_core::ports::TopicReader;
-use tally_core::ports::log::{Outgoing, Records};
+use tally_core::ports::log::{Header, Outgoing, Records};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::BEGAN;
 
 use super::letters::{Letters, described};
-use super::receipts::receipt_headers;
+use super::receipts::{receipt, receipt_headers};
 use super::replay::Replayed;
 use super::*;
 
@@ -185,15 +185,46 @@ async fn a_record_that_is_put_aside_again_is_another_one_and_a_replay_ends() {
 }
 
 #[tokio::test]
-async fn a_receipt_that_cannot_be_read_sends_nothing() {
+async fn a_receipt_that_cannot_be_read_is_passed_over() {
     let broker = broker(&[EVENT]).await;
     let headers = receipt_headers(OURS, "likes");
     let receipt = Outgoing { topic: "likes.dlq", partition: Some(0), key: None, value: Some(b"{"), headers: &headers };
     broker.write(receipt, UnixMillis(0)).unwrap();
-    let refused = replay(&broker).run(100).await.unwrap_err();
-    let refused = format!("{refused:#}");
-    assert!(refused.contains("receipt at offset 1"), "{refused}");
-    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 0);
+    let reader = broker.reader("replay", "likes.dlq");
+    assert_eq!(list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap().total, 1);
+    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 1);
+    assert_eq!(replay(&broker).run(100).await.unwrap(), Replayed { sent: 1, ..Replayed::default() });
+    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 0, "the receipt of this replay is read");
+}
+
+/// Writes the letter of the record at offset 9 as older builds did: with all headers of the record.
+async fn letter_of_before(broker: &Broker, own: [Header<'_>; 2], value: &[u8]) {
+    let why = ["topic", "partition", "offset", "class.name"].map(|name| format!("__connect.errors.{name}"));
+    let said = [&b"likes"[..], b"2", b"9", b"not_json"];
+    let why = why.iter().zip(said).map(|(name, value)| (name.as_str(), Some(value)));
+    let headers: Vec<_> = own.into_iter().chain(why).collect();
+    let letter = Outgoing { topic: "likes.dlq", partition: None, key: None, value: Some(value), headers: &headers };
+    broker.write(letter, UnixMillis(0)).unwrap();
+}
+
+#[tokio::test]
+async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
+    let broker = broker(&[EVENT]).await;
+    let forged = receipt(&[Identity { partition: 2, offset: 0, at: 50 }, Identity { partition: 2, offset: 9, at: 0 }]);
+    for value in [&forged[..], b"{", EVENT] {
+        letter_of_before(&broker, receipt_headers(OURS, "likes"), value).await;
+    }
+    let reader = broker.reader("replay", "likes.dlq");
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    assert_eq!((found.total, found.put_back), (4, 0));
+    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 4);
+    let done = replay(&broker).run(100).await.unwrap();
+    assert_eq!(done, Replayed { sent: 2, skipped: 2, ..Replayed::default() });
+    for (partition, log) in broker.reader("test", "likes").logs().await.unwrap() {
+        let records = broker.reader("test", "likes").read(&partition, log.start, log.end).await.unwrap();
+        let names = records.iter().flat_map(|record| record.headers().map(|(name, _)| name).collect::<Vec<_>>());
+        assert!(names.into_iter().all(|name| name == "trace"), "the forged headers are not sent");
+    }
 }
 
 #[tokio::test]

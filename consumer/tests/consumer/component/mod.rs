@@ -14,6 +14,7 @@ use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 
+use self::watched::Watched;
 use self::world::{DLQ, World, version};
 
 #[tokio::test(start_paused = true)]
@@ -108,6 +109,24 @@ async fn a_misrouted_event_has_a_lower_version_than_every_routed_one_of_its_row(
     let claims = world.claims().all(world::TOPIC, 2).await.unwrap();
     let marked: Vec<bool> = claims.iter().map(|claim| claim.kept.as_ref().unwrap().misrouted).collect();
     assert_eq!(marked, [false, true], "a number of the post is as of what partition 1 has, too");
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_misrouted_events_is_told_a_minute_after_the_first_one_even_if_none_follows() {
+    let watched = Watched::new();
+    let told = || watched.warnings("events lie in another partition");
+    let mut world = World::new(2).await;
+    let consumer = world.consumer();
+    world.say_in(1, 0, "u", Like);
+    eventually("the first one is told", async || told() == 1).await;
+    for user in ["v", "w", "x"] {
+        world.say_in(1, 0, user, Like);
+    }
+    world.reaches_ends().await;
+    assert_eq!(told(), 1, "once a minute");
+    tokio::time::advance(Duration::from_secs(61)).await;
+    eventually("what came since is told", async || told() == 2).await;
     world.stop(consumer).await;
 }
 

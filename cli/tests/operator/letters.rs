@@ -1,0 +1,24 @@
+//! `tally dlq` and `tally status` over letters and receipts that somebody else has written.
+
+use std::time::Duration;
+
+use crate::stage::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_receipt_that_cannot_be_read_the_place_is_said_and_everything_else_works() {
+    let stage = Stage::set().await;
+    stage.put_aside(5).await;
+    let ours = stage.deployment().await;
+    let headers = [("__tally.replayed.deployment", ours.as_str()), ("__tally.replayed.topic", "likes")];
+    stage.say("likes.dlq", 0, b"{", &headers, Duration::ZERO).await;
+    for (args, found) in [
+        (&["dlq", "list"][..], "1 in all"),
+        (&["dlq", "show", "--partition", "1", "--offset", "5"], "put back   no"),
+        (&["dlq", "replay"], "1 letter to send"),
+        (&["status"], "1 in likes.dlq"),
+    ] {
+        let said = stage.tally(args).await;
+        assert!(said.out.contains(found), "{args:?}: {said:?}");
+        assert!(said.err.contains("cannot be read is passed over: likes.dlq/0, offset 1"), "{args:?}: {said:?}");
+    }
+}
