@@ -322,6 +322,9 @@ mod tests {
         assert_eq!(described(parser.fate(&whole(line), NOW)), said("p", "u", "unlike", 9));
         let line = r#"{"post_id":"p","user_id":"u","action":"like","region":"eu","ts":5}"#;
         assert_eq!(described(parser.fate(&whole(line), NOW)), format!("p {line}"));
+        let late = r#"{"post_id":"p","user_id":"u","action":"like","ts":1700000000000000}"#;
+        let Fate::Rejected(wrong) = parser.fate(&whole(late), NOW) else { panic!("microseconds are taken") };
+        assert!(wrong.message.ends_with("since the epoch, up to the year 9999"), "{}", wrong.message);
         assert_eq!(described(parser.fate(&whole("{"), NOW)), "not_json");
         assert_eq!(described(parser.fate(&Text::Whole(b"\"\xff\"".to_vec()), NOW)), "not_utf8");
         assert_eq!(described(parser.fate(&Text::TooLong(70_000, Vec::new()), NOW)), "too_large");
