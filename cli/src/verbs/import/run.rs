@@ -22,6 +22,7 @@ use super::lines::{AT_ONCE, Line, Lines};
 use super::parse::{Fate, Parser};
 use super::place::{Place, Whose};
 use super::rejected::Rejected;
+use crate::desk::speaking;
 use crate::health::say;
 use crate::said::counted;
 
@@ -86,11 +87,7 @@ impl Import {
         patience: Patience,
         stop: &Stop,
     ) -> anyhow::Result<Self> {
-        let patience = patience.on_fault(|what, fault, tries| {
-            if tries.is_power_of_two() {
-                say(&format!("cannot {what}, trying again: {fault}"));
-            }
-        });
+        let patience = speaking(patience);
         let topic = &to.topic;
         let look = format!("look at the topic `{topic}`");
         let logs = patience.persist(&look, Until::Requested(stop), || to.reader.logs()).await?;
