@@ -30,7 +30,7 @@ check_import() {
   await first test -s likes.csv.progress
   STOP=-KILL stop first
   import likes.csv --rate 20000 | tee second.out
-  grep -q "$lines events sent" second.out
+  grep -q "; with earlier runs $lines of" second.out
   (cat likes.csv; echo "post-1,late,like,1500000000000") >expected.csv
   "$ROOT/docs/examples/verify" "$API" expected.csv --wait "${TALLY_TEST_LONG:+18}60"
 }

@@ -40,7 +40,7 @@ pub use table::{Consistency, PUTS};
 pub use table_ids::{SeenTables, TableIds};
 pub use tables::check_tables;
 pub(crate) use tables::{held_items, holds_items};
-pub use template::{ensure_tables, lacking_tables};
+pub use template::{ensure_tables, lacking_tables, missing_tables};
 pub use topics::Topics;
 pub use watch::TablesWatch;
 pub(crate) use watch::{Watch, require_whole};

@@ -126,6 +126,10 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn in_runtime(command: Command) -> anyhow::Result<Answer> {
+    let unknown = tally_service::unknown(&Args::command(), tally_service::environment());
+    if !unknown.is_empty() {
+        return Err(unknown.into());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     let done = runtime.block_on(answer(command));

@@ -1,10 +1,12 @@
 //! The deployment that a verb works on. `Desk` opens its tables, checks them, and knows how to reach Kafka where
 //! brokers are named. Nearly every verb begins with [`Desk::open`].
 
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use futures_util::future::{Either, select};
 use futures_util::stream::BoxStream;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
@@ -16,11 +18,12 @@ use tally_consumer::{group_of, letters_of, replay_group};
 use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, RowKey, ShardCount};
-use tally_core::ports::Outcome;
+use tally_core::ports::{Outcome, TopicReader as _};
 use tally_core::weight::Weight;
-use tally_service::{Chance, Clock, Host, Stop, StoreArgs, parse_duration};
+use tally_service::{Chance, Clock, Host, Patience, Stop, StoreArgs, Until, parse_duration};
 
 use crate::ended::Usage;
+use crate::health::say;
 
 /// The flags that say which deployment is meant.
 #[derive(Args, Clone, Debug)]
@@ -194,6 +197,24 @@ impl Desk {
         self.kafka.is_some()
     }
 
+    /// Waits until Kafka answers about a topic, for `patience`, and says what it waits for.
+    ///
+    /// # Errors
+    /// No brokers are named, Kafka does not answer, or there is no such topic.
+    pub(crate) async fn await_topic(&self, topic: &str) -> anyhow::Result<()> {
+        let (reader, patience) = (self.reader(topic)?, speaking(self.host().patience()));
+        let what = format!("look at the topic `{topic}`");
+        let asked = pin!(patience.persist(&what, Until::Requested(&self.stop), || reader.logs()));
+        let logs = match select(asked, pin!(self.clock.sleep(SOON))).await {
+            Either::Left((logs, _)) => logs,
+            Either::Right(((), asked)) => {
+                say(&format!("waiting for Kafka, to {what}: for up to {:?}, which --patience sets", self.patience));
+                asked.await
+            }
+        };
+        logs.map(|_| ())
+    }
+
     /// Returns how Kafka is reached.
     ///
     /// # Errors
@@ -238,6 +259,15 @@ impl Desk {
     }
 }
 
+/// Returns the same patience, which says what it waits for: after the first failed attempt, and then ever more rarely.
+pub(crate) fn speaking(patience: Patience) -> Patience {
+    patience.on_fault(|what, fault, tries| {
+        if tries.is_power_of_two() {
+            say(&format!("cannot {what}, trying again: {fault}"));
+        }
+    })
+}
+
 /// Returns the group of the change-streamers, as `tally_change_streamer::group_of` does.
 pub(crate) fn folds_of(table_prefix: &str) -> String {
     format!("{table_prefix}tally-change-streamer")
@@ -252,11 +282,27 @@ fn tables_of(connection: &dynamodb::Connection) -> String {
     }
 }
 
-/// Returns an error that says why the tables cannot be used and, if they are not there, which prefixes have tables.
+/// How long Kafka may take to answer before an operator hears what is waited for.
+const SOON: Duration = Duration::from_secs(2);
+
+/// How many tables a deployment has.
+pub(crate) const TABLES: usize = 4;
+
+/// Returns an error that says why the tables cannot be used and, if some are gone, which ones and what to do, or if none is there, which prefixes have tables.
 pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
     let is_absent = fault.to_string().contains("ResourceNotFoundException");
     if !is_absent {
         return anyhow::Error::from(fault).context(format!("cannot use the {}", tables_of(connection)));
+    }
+    // A service would wait for the tables. This command ends, with the exit code of a wrong configuration.
+    let fatal = anyhow::Error::from(Fault::Fatal(fault.to_string()));
+    let missing = dynamodb::missing_tables(connection).await.unwrap_or_default();
+    if (1..TABLES).contains(&missing.len()) {
+        let (missing, tables) = (missing.join(", "), tables_of(connection));
+        return fatal.context(format!(
+            "of the {tables}, {missing} is gone, and others are there: restore it; or create it empty with \
+             tally prepare --yes, and then run tally adopt tables: see \"When something is lost\" in docs/operate.md"
+        ));
     }
     let known = connection.prefixes().await.unwrap_or_default();
     let quoted = |prefix: &String| if prefix.is_empty() { "none".to_owned() } else { format!("`{prefix}`") };
@@ -265,9 +311,7 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
         [] => "no deployment is there: tally prepare creates one, or is it another AWS_REGION or account".to_owned(),
         prefixes => format!("deployments are there with the table prefix {}", prefixes.join(", ")),
     };
-    // A service would wait for the tables. This command ends, with the exit code of a wrong configuration.
-    anyhow::Error::from(Fault::Fatal(fault.to_string()))
-        .context(format!("there are no {}; {hint}", tables_of(connection)))
+    fatal.context(format!("there are no {}; {hint}", tables_of(connection)))
 }
 
 /// Returns an error that says why there is no configuration, and what to do about it.

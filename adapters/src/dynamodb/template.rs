@@ -62,6 +62,20 @@ pub async fn lacking_tables(connection: &Connection) -> Outcome<Vec<String>> {
     Ok(lacking)
 }
 
+/// Returns the names of the tables that are not there.
+///
+/// # Errors
+/// The store gives no answer.
+pub async fn missing_tables(connection: &Connection) -> Outcome<Vec<String>> {
+    let mut missing = Vec::new();
+    for shape in by_name(connection) {
+        if find(connection, shape.table.name).await?.is_none() {
+            missing.push(shape.table.name.to_owned());
+        }
+    }
+    Ok(missing)
+}
+
 /// Returns the tables in the order of their names.
 fn by_name(connection: &Connection) -> [Shape<'_>; 4] {
     let mut shapes = shapes(connection);

@@ -14,7 +14,6 @@ use anyhow::Context;
 use tally_adapters::kafka;
 
 use self::args::ImportArgs;
-use self::place::Place;
 use self::run::{Import, Target};
 use crate::change::Writing;
 use crate::desk::{Desk, Where};
@@ -50,10 +49,15 @@ impl Args {
             let mut would = open(ImportArgs { dry_run: true, rejected: None, ..settings.clone() }).await?;
             would.run(&desk.stop).await?;
             (found, is_whole) = (would.found(), would.place.rejected() == 0);
-            let Place { lines, sent, .. } = would.place;
-            if sent > 0 {
-                let but = "but for what an earlier import has sent";
-                plan.push(format!("send {sent} events of {lines} lines to `{}`, {but}", desk.topic));
+            let (lines, sent) = would.done();
+            let behind = Some(&would.before).filter(|before| before.lines > 0);
+            match behind {
+                None if sent > 0 => plan.push(format!("send {sent} events of {lines} lines to `{}`", desk.topic)),
+                None => {}
+                Some(before) if lines > 0 => {
+                    plan.push(format!("send {sent} events of {lines} lines to `{}`, {before}", desk.topic));
+                }
+                Some(before) => found.push(format!("nothing is new {before}")),
             }
         }
         let writing = Writing { yes: writing.yes && !settings.dry_run, ..writing };

@@ -8,7 +8,7 @@ use tally_adapters::{dynamodb, kafka};
 use tally_core::ports::TopicReader as _;
 
 use crate::change::{Changed, Writing};
-use crate::desk::{Desk, Where};
+use crate::desk::{Desk, TABLES, Where, deployed};
 use crate::said::{Answer, counted};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -41,6 +41,8 @@ pub(crate) struct Args {
 struct Wanted<'a> {
     name: &'a str,
     partitions: u32,
+    /// Whether `--partitions` says how many.
+    is_divided: bool,
     /// The settings that it is created with. If it exists already, the first `needed` of them are checked.
     configs: Vec<(&'static str, &'static str)>,
     needed: usize,
@@ -56,6 +58,7 @@ impl Args {
         let mut found = Vec::new();
         let mut plan = dynamodb::lacking_tables(&desk.connection).await.context("cannot look at the tables")?;
         let tables_lack = !plan.is_empty();
+        let gone = gone(&desk).await?;
         if !tables_lack {
             found.push("the tables are there".to_owned());
         }
@@ -70,7 +73,7 @@ impl Args {
                 plan.push(topic.to_string());
                 missing.push(topic);
             } else {
-                found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
+                found.push(topic.found(partitions));
                 // If the brokers do not say it for one topic, they are not asked for the others.
                 if is_said {
                     match kafka::topic_settings(settings, topic.name).await {
@@ -99,7 +102,8 @@ impl Args {
             Ok("created".to_owned())
         };
         let changed = self.writing.carry_out(&desk, "prepare", plan, create).await?;
-        Ok(prepared(&changed.with(found), &wrong, &start))
+        let next = if gone.is_empty() { start } else { vec![adoption(&gone, &desk)] };
+        Ok(prepared(&changed.with(found), &wrong, gone.is_empty(), &next))
     }
 
     /// Returns the topics, as infra/kafka.yaml has them.
@@ -109,6 +113,7 @@ impl Args {
         let topic = |name, partitions, needed, configs: &[(&'static str, &'static str)]| Wanted {
             name,
             partitions,
+            is_divided: name == desk.topic || name == desk.changes_topic,
             configs: configs.iter().chain(two).copied().collect(),
             needed,
         };
@@ -166,19 +171,47 @@ impl Args {
     }
 }
 
-/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`.
-fn prepared(changed: &Changed, wrong: &[String], start: &[String]) -> Answer {
+/// Returns the tables that a deployment had, and that are not there any more.
+async fn gone(desk: &Desk) -> anyhow::Result<Vec<String>> {
+    let missing = dynamodb::missing_tables(&desk.connection).await.context("cannot look at the tables")?;
+    // `checkpoints` is created first. With it and without a configuration, tables may never have been there.
+    let is_new = |missing: &[String]| missing.is_empty() || missing.len() == TABLES;
+    let is_lost = missing.contains(&desk.connection.tables().checkpoints);
+    if is_new(&missing) || !is_lost && deployed(&desk.checkpoints).await?.is_none() {
+        return Ok(Vec::new());
+    }
+    Ok(missing)
+}
+
+/// Returns the command that goes on with the tables that were created in the place of those that are gone.
+fn adoption(gone: &[String], desk: &Desk) -> String {
+    let tables = &desk.connection.tables();
+    let prefix = match tables.prefix.as_str() {
+        "" => String::new(),
+        prefix => format!(" --table-prefix {}", quoted(prefix)),
+    };
+    let shards = if gone.contains(&tables.checkpoints) { " --shards N" } else { "" };
+    format!("tally adopt tables{prefix}{shards} --yes --why ..")
+}
+
+/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`; if
+/// the deployment is not new, these lines are what to do `next`.
+fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) -> Answer {
     let mut text = changed.text();
     for wrong in wrong {
         text.push_str(&format!("\nWRONG  {wrong}"));
     }
-    if !changed.is_left() {
-        let start = start.join("\n  ");
+    let lines = next.join("\n  ");
+    if !is_new {
+        let those = "tables that the deployment had are gone. Restore them; or, if they are created empty, go on with";
+        text.push_str(&format!("\n\n{those}:\n\n  {lines}\n\nsee \"When something is lost\" in docs/operate.md"));
+    } else if !changed.is_left() {
         text.push_str("\n\nthe services start with, each as a process of its own:\n");
-        text.push_str(&format!("\n  {start}\n\nthen: tally status"));
+        text.push_str(&format!("\n  {lines}\n\nthen: tally status"));
     }
     let mut json = json!(changed);
-    (json["wrong"], json["start"]) = (json!(wrong), json!(start));
+    json["wrong"] = json!(wrong);
+    json[if is_new { "start" } else { "next" }] = json!(next);
     Answer::new(json, text).wrong_if(!wrong.is_empty())
 }
 
@@ -191,6 +224,15 @@ impl std::fmt::Display for Wanted<'_> {
 }
 
 impl Wanted<'_> {
+    /// Says that the topic is there already.
+    fn found(&self, partitions: usize) -> String {
+        let there = format!("topic {} is there, with {}", self.name, counted(partitions as u64, "partition"));
+        if partitions == self.partitions as usize || !self.is_divided {
+            return there;
+        }
+        format!("{there}, and stays so: --partitions {} is for a topic that is created", self.partitions)
+    }
+
     /// Compares the `settings` of the existing topic with those that are needed. Returns a line for each that is wrong.
     fn wrong(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
         let needed = self.configs.iter().take(self.needed);

@@ -100,6 +100,8 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
 
 /// Runs a recount to its end. Returns its exit code and its summary.
 async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(Exit, Summary)> {
+    // A call to Kafka deep in the recount would wait as long, and say nothing meanwhile.
+    desk.await_topic(&desk.changes_topic).await?;
     let ports = Ports::over(&desk.connection, LogPorts::open(desk.kafka()?, &desk.changes_topic)?);
     let by = (desk.host().patience(), desk.chance.clone());
     let of = Recount::new(ports, desk.shards, rules, by, desk.stop.clone()).await?;

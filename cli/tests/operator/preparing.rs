@@ -30,6 +30,37 @@ async fn without_yes_it_shows_which_tables_are_missing_and_creates_none() {
     assert_eq!(stage.store().call("ListTables", json!({})).await, before, "a reason is missing");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_a_deployment_that_is_gone_is_named_and_its_empty_successor_has_to_be_adopted() {
+    let stage = Stage::set().await;
+    // The in-process cluster creates no topics, so those that are there stand for the others.
+    let prepare = async |more: &[&str]| {
+        let of = ["prepare", "--boards-topic", "likes", "--blocks-topic", "likes", "--partitions", "6"];
+        run(stage.command(&of).args(more)).await
+    };
+    let whole = prepare(&[]).await;
+    let stays = "topic likes is there, with 2 partitions, and stays so: --partitions 6 is for a topic that is created";
+    assert!(whole.out.contains(stays) && whole.out.contains("the services start with"), "{whole:?}");
+    assert!(whole.out.contains("topic likes.dlq is there, with 1 partition\n"), "{whole:?}");
+    for table in ["like_counts", "recounts"] {
+        stage.store().call("DeleteTable", json!({"TableName": table})).await;
+        for verb in [&["status"][..], &["post", "show", "p"]] {
+            let said = stage.tally(verb).await;
+            let why =
+                format!("of the tables without a prefix in us-east-1, {table} is gone, and others are there: restore");
+            assert!(said.code == Some(78) && said.err.contains(&why), "{said:?}");
+            assert!(said.err.contains("tally adopt tables") && !said.err.contains("deployment"), "{said:?}");
+        }
+        for more in [&[][..], &["--yes", "--why", "a test"]] {
+            let said = prepare(more).await;
+            assert!(said.out.contains("\n  tally adopt tables --yes --why ..\n"), "{said:?}");
+            assert!(!said.out.contains("the services start with"), "{said:?}");
+        }
+        let adopted = stage.tally(&["adopt", "tables", "--yes", "--why", "a test"]).await;
+        assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    }
+}
+
 /// Needs real brokers: librdkafka's in-process cluster creates no topics.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names"]

@@ -11,6 +11,7 @@ use tally_core::ids::CounterId;
 use tally_core::time::UnixMillis;
 use tally_emulator::Config;
 use tally_service::{Host, Running};
+use tally_testkit::process::run;
 
 use crate::changes::File;
 use crate::stage::Stage;
@@ -49,6 +50,19 @@ async fn posts_that_are_none_and_a_file_that_is_none_are_named() {
         let said = stage.tally(line).await;
         assert!(said.code == Some(2) && said.err.contains(why), "{line:?}: {said:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_says_at_once_that_it_waits_for_kafka_and_gives_up_in_the_end() {
+    let stage = Stage::set().await;
+    // It takes connections, and answers nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let brokers = silent.local_addr().unwrap().to_string();
+    let line = [&["recount", "d-0", "--patience", "1s"], &YES[..]].concat();
+    let said = run(stage.command(&line).env("TALLY_BROKERS", &brokers)).await;
+    assert_eq!(said.code, Some(69), "{said:?}");
+    let waits = "tally: waiting for Kafka, to look at the topic `changes`: for up to 1s, which --patience sets\n";
+    assert!(said.err.starts_with(waits) && said.err.contains("given up after 1s"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,6 +57,11 @@ async fn each_mistake_is_one_clear_line() {
             "given up after 1s, which --patience sets",
         ),
         (with(&stage, &["topic", "show"], |c| _ = c.env_remove("TALLY_BROKERS")).await, 2, "say --brokers"),
+        (
+            with(&stage, &["post", "show", "b"], |c| _ = c.env("TALLY_BROKER", "x")).await,
+            78,
+            "TALLY_BROKER: no Tally program has this setting: did you mean TALLY_BROKERS?",
+        ),
         (stage.tally(&["status", "--sasl-user", "u"]).await, 78, "--sasl-user"),
     ];
     for (said, code, why) in mistakes {

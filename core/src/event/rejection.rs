@@ -68,7 +68,7 @@ pub enum Rejection {
     #[error("n is not a whole number from 1 to {MAX_AMOUNT}")]
     BadAmount,
     /// `ts` is not a whole number of milliseconds since the epoch, up to the year 9999.
-    #[error("ts is not a whole number of milliseconds since the epoch")]
+    #[error("ts is not a whole number of milliseconds since the epoch, up to the year 9999")]
     BadTimestamp,
     /// A CloudEvents envelope of another version or without the event as its `data`.
     #[error("CloudEvents envelope: {0}")]

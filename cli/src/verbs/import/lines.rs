@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use crc32fast::Hasher;
 use tally_core::event::MAX_EVENT_BYTES;
 
 /// The most lines, and about the most bytes, that are read and sent at once.
@@ -25,6 +26,8 @@ pub(super) struct Line {
     pub(super) number: u64,
     /// How many bytes the file has up to here, with those that end the line.
     pub(super) end: u64,
+    /// The CRC-32 of those bytes.
+    pub(super) crc: u32,
     pub(super) text: Text,
 }
 
@@ -49,6 +52,8 @@ pub(super) struct Lines {
     input: BufReader<Box<dyn Read + Send>>,
     number: u64,
     end: u64,
+    /// The hash of the bytes up to `end`.
+    hasher: Hasher,
     /// The first line, if [`Self::first`] has read it and no one has taken it yet.
     first: Option<Line>,
 }
@@ -61,7 +66,7 @@ impl Lines {
     }
 
     pub(super) fn new(input: Box<dyn Read + Send>) -> Self {
-        Self { input: BufReader::with_capacity(1 << 16, input), number: 0, end: 0, first: None }
+        Self { input: BufReader::with_capacity(1 << 16, input), number: 0, end: 0, hasher: Hasher::new(), first: None }
     }
 
     /// Returns the first line, which stays the next one to be read; an empty one if there is none.
@@ -72,20 +77,25 @@ impl Lines {
         Ok(self.first.as_ref().map(|line| line.text.kept().to_vec()).unwrap_or_default())
     }
 
-    /// Skips the first `bytes`, which are `lines` lines.
-    pub(super) fn skip_to(&mut self, bytes: u64, lines: u64) -> io::Result<()> {
+    /// Skips the first `bytes`, which are `lines` lines and have this CRC-32.
+    ///
+    /// # Errors
+    /// The file cannot be read, or begins with other bytes.
+    pub(super) fn skip_to(&mut self, bytes: u64, lines: u64, crc: u32) -> anyhow::Result<()> {
         if bytes == 0 {
             return Ok(());
         }
-        let left = bytes.saturating_sub(self.end);
-        let skipped = io::copy(&mut self.input.by_ref().take(left), &mut io::sink())?;
-        if skipped < left {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("the file has {} bytes, and {bytes} of it were imported", self.end + skipped),
-            ));
+        while self.end < bytes {
+            let part = self.input.fill_buf().context("cannot read the file")?;
+            let len = part.len().min(usize::try_from(bytes - self.end).unwrap_or(usize::MAX));
+            ensure!(len > 0, "the file has {} bytes, and {bytes} were imported", self.end);
+            self.hasher.update(&part[..len]);
+            self.input.consume(len);
+            self.end += len as u64;
         }
-        (self.number, self.end, self.first) = (lines, bytes, None);
+        let is_same = self.end == bytes && self.hasher.clone().finalize() == crc;
+        ensure!(is_same, "its first {lines} lines are others than those that were imported");
+        (self.number, self.first) = (lines, None);
         Ok(())
     }
 
@@ -133,13 +143,14 @@ impl Lines {
         } else {
             Text::Whole(text)
         };
-        Ok(Some(Line { number: self.number, end: self.end, text }))
+        Ok(Some(Line { number: self.number, end: self.end, crc: self.hasher.clone().finalize(), text }))
     }
 
     /// Reads the rest of the line, at most [`PART`] bytes of it. Returns nothing at the end of the file.
     fn part(&mut self) -> io::Result<Vec<u8>> {
         let mut part = Vec::new();
         self.input.by_ref().take(PART).read_until(b'\n', &mut part)?;
+        self.hasher.update(&part);
         Ok(part)
     }
 }
@@ -180,19 +191,28 @@ mod tests {
     }
 
     #[test]
-    fn reading_goes_on_behind_any_line_and_refuses_a_file_that_became_shorter() {
+    fn reading_goes_on_behind_any_line_and_refuses_a_file_that_begins_otherwise() {
         let text = b"first\nsecond\nthird\n";
         for (bytes, read, rest) in [(6, 1, "second"), (13, 2, "third")] {
             let mut lines = lines(text);
             assert_eq!(lines.first().unwrap(), b"first");
-            lines.skip_to(bytes, read).unwrap();
+            lines.skip_to(bytes, read, crc32fast::hash(&text[..bytes as usize])).unwrap();
             assert_eq!(all(lines)[0].2, rest);
         }
         let mut whole = lines(text);
         assert_eq!(whole.first().unwrap(), b"first");
         assert_eq!(all(whole)[0], line(1, 6, "first"), "the first line is read all the same");
-        assert!(lines(text).skip_to(20, 3).is_err());
-        assert!(lines(text).skip_to(19, 3).is_ok());
+        let crc = crc32fast::hash(text);
+        assert!(lines(text).skip_to(20, 3, crc).is_err());
+        assert!(lines(text).skip_to(19, 3, crc).is_ok());
+        assert!(lines(b"first\nSecond\nthird\n").skip_to(19, 3, crc).is_err());
+        let mut read = lines(text);
+        let chunk = read.chunk(1).unwrap();
+        assert_eq!(chunk[0].crc, crc32fast::hash(b"first\n"), "each line has the sum of the bytes up to its end");
+        // The line that was last had no end, and grew.
+        let mut grown = lines(b"first line\n");
+        assert_eq!(grown.first().unwrap(), b"first line");
+        assert!(grown.skip_to(5, 1, crc32fast::hash(b"first")).is_err());
     }
 
     #[test]

@@ -146,13 +146,25 @@ struct Csv {
 
 impl Csv {
     fn new(first: &[u8]) -> anyhow::Result<Self> {
+        let what = "the first line has to name the columns";
+        if first.trim_ascii().is_empty() {
+            bail!("the file is empty, or its first line is: {what}");
+        }
         let mut reader = Reader::new();
         let names = split(&mut reader, first).map_err(|wrong| anyhow::anyhow!(wrong.message));
-        let names = names.context("the first line has to name the columns")?;
+        let names = names.context(what)?;
+        // Most likely it was meant, and without it an unlike would be taken for a like.
+        let plain = |name: &str| name.to_lowercase().replace(|c: char| c.is_whitespace() || c == '_' || c == '-', "");
+        for name in names.iter().map(|name| name.trim()) {
+            let meant = COLUMNS_READ.iter().find(|read| **read != name && plain(read) == plain(name));
+            if let Some(meant) = meant {
+                bail!("the first line names a column `{name}`: write `{meant}`, or give it another name to ignore it");
+            }
+        }
         let [post, user, action, region, ts] =
             COLUMNS_READ.map(|name| names.iter().position(|found| found.trim() == name));
         let (Some(post), Some(user)) = (post, user) else {
-            bail!("the first line has to name the columns post_id and user_id; it names {}", names.join(", "));
+            bail!("{what} post_id and user_id; it names {}", names.join(", "));
         };
         Ok(Self { reader, names, post, user, action, region, ts, is_first: true })
     }
@@ -269,6 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn a_column_that_is_called_nearly_as_one_that_is_read_is_refused_and_so_is_an_empty_file() {
+        let refused =
+            |header: &str| format!("{:#}", Parser::new(Format::Csv, header.as_bytes(), None, false).err().unwrap());
+        for (header, is, meant) in [
+            ("post_id,user_id,Action", "Action", "action"),
+            ("post_id, userId ,action", "userId", "user_id"),
+            ("post_id,user_id,TS", "TS", "ts"),
+            ("Post-ID,user_id", "Post-ID", "post_id"),
+            ("post_id,user_id,action,ACTION", "ACTION", "action"),
+        ] {
+            let said = refused(header);
+            assert!(said.contains(&format!("a column `{is}`: write `{meant}`, ")), "{header}: {said}");
+        }
+        assert!(Parser::new(Format::Csv, b"post_id, user_id ,actions,created_at", None, false).is_ok());
+        assert!(refused("").starts_with("the file is empty, or its first line is: "), "{}", refused(""));
+    }
+
+    #[test]
     fn a_time_before_2000_is_refused_unless_it_is_allowed_and_a_line_without_one_is_not_dated() {
         let line = |ts: &str| whole(&format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
         let fate = |old_times: bool, ts: &str| {
@@ -292,6 +322,9 @@ mod tests {
         assert_eq!(described(parser.fate(&whole(line), NOW)), said("p", "u", "unlike", 9));
         let line = r#"{"post_id":"p","user_id":"u","action":"like","region":"eu","ts":5}"#;
         assert_eq!(described(parser.fate(&whole(line), NOW)), format!("p {line}"));
+        let late = r#"{"post_id":"p","user_id":"u","action":"like","ts":1700000000000000}"#;
+        let Fate::Rejected(wrong) = parser.fate(&whole(late), NOW) else { panic!("microseconds are taken") };
+        assert!(wrong.message.ends_with("since the epoch, up to the year 9999"), "{}", wrong.message);
         assert_eq!(described(parser.fate(&whole("{"), NOW)), "not_json");
         assert_eq!(described(parser.fate(&Text::Whole(b"\"\xff\"".to_vec()), NOW)), "not_utf8");
         assert_eq!(described(parser.fate(&Text::TooLong(70_000, Vec::new()), NOW)), "too_large");

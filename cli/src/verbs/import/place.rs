@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 use tally_core::topic::TopicId;
 
@@ -48,6 +48,8 @@ impl Whose {
 pub(super) struct Place {
     whose: Whose,
     pub(super) bytes: u64,
+    /// The CRC-32 of those bytes, which tells whether the file still begins with them.
+    pub(super) crc: u32,
     pub(super) lines: u64,
     pub(super) sent: u64,
     pub(super) blank: u64,
@@ -65,20 +67,31 @@ impl Place {
     /// # Errors
     /// The file cannot be read, is no place, or belongs to another import.
     pub(super) fn open(path: Option<PathBuf>, whose: Whose) -> anyhow::Result<Self> {
-        let fresh =
-            Self { whose, bytes: 0, lines: 0, sent: 0, blank: 0, rejected: BTreeMap::new(), rejected_bytes: 0, path };
+        let (bytes, crc, lines, sent, blank, rejected_bytes) = (0, 0, 0, 0, 0, 0);
+        let fresh = Self { whose, bytes, crc, lines, sent, blank, rejected: BTreeMap::new(), rejected_bytes, path };
         let Some(path) = fresh.path.as_ref().filter(|path| path.exists()) else { return Ok(fresh) };
         let named = || format!("`{}`, which says how far an import was", path.display());
         let kept = std::fs::read(path).with_context(|| format!("cannot read {}", named()))?;
-        let kept: Self = serde_json::from_slice(&kept).with_context(|| format!("cannot understand {}", named()))?;
-        let difference = kept.whose.difference(&fresh.whose);
-        ensure!(
-            difference.is_none(),
-            "{} is of another import: {}. Name another with --progress, or remove it to import from the beginning",
-            path.display(),
-            difference.unwrap_or_default()
-        );
+        // A place of an earlier version has no `crc`: it does not say which bytes were imported.
+        let understood = serde_json::from_slice(&kept).with_context(|| format!("cannot understand {}", named()));
+        let kept: Self = understood.context(fresh.anew())?;
+        if let Some(difference) = kept.whose.difference(&fresh.whose) {
+            return Err(anyhow!(difference).context(fresh.anew()));
+        }
         Ok(Self { path: fresh.path, ..kept })
+    }
+
+    /// Says that the import cannot go on at this place, and what to do instead.
+    pub(super) fn anew(&self) -> String {
+        let path = self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        format!(
+            "`{path}` is of another import: remove it to import from the beginning, or name another with --progress"
+        )
+    }
+
+    /// Returns the same place, which is never written.
+    pub(super) fn unwritten(self) -> Self {
+        Self { path: None, ..self }
     }
 
     /// Writes the place to its file. Safe to repeat: a crash leaves the old place or the new one.

@@ -22,7 +22,9 @@ use super::lines::{AT_ONCE, Line, Lines};
 use super::parse::{Fate, Parser};
 use super::place::{Place, Whose};
 use super::rejected::Rejected;
+use crate::desk::speaking;
 use crate::health::say;
+use crate::said::counted;
 
 /// How often the place is written down, and how often progress is printed.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -38,6 +40,18 @@ pub(super) struct Target {
     pub(super) topic: String,
 }
 
+/// What earlier runs did with the same file.
+pub(super) struct Before {
+    pub(super) lines: u64,
+    sent: u64,
+}
+
+impl std::fmt::Display for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "behind line {}: {} events were sent before", self.lines, self.sent)
+    }
+}
+
 /// An import under way.
 pub(super) struct Import {
     to: Target,
@@ -48,8 +62,10 @@ pub(super) struct Import {
     lines: Option<Lines>,
     parser: Parser,
     pace: Pace,
-    /// How far the import is. The numbers include what earlier imports of the same file did.
+    /// How far the import is. The numbers include what earlier runs did with the same file.
     pub(super) place: Place,
+    /// How many lines were finished, and how many events sent, before this run.
+    pub(super) before: Before,
     rejected: Rejected,
     /// The earliest and the latest time that an event of this run states.
     times: Option<[UnixMillis; 2]>,
@@ -71,11 +87,7 @@ impl Import {
         patience: Patience,
         stop: &Stop,
     ) -> anyhow::Result<Self> {
-        let patience = patience.on_fault(|what, fault, tries| {
-            if tries.is_power_of_two() {
-                say(&format!("cannot {what}, trying again: {fault}"));
-            }
-        });
+        let patience = speaking(patience);
         let topic = &to.topic;
         let look = format!("look at the topic `{topic}`");
         let logs = patience.persist(&look, Until::Requested(stop), || to.reader.logs()).await?;
@@ -84,12 +96,17 @@ impl Import {
         let first = lines.first().context("cannot read the file")?;
         let mut parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
         let whose = Whose::new(topic, &log.topic, settings.format(), &first);
-        let place = Place::open(settings.progress().filter(|_| !settings.dry_run), whose)?;
+        let mut place = Place::open(settings.progress(), whose)?;
+        let before = Before { lines: place.lines, sent: place.sent };
+        lines.skip_to(place.bytes, place.lines, place.crc).with_context(|| place.anew())?;
         if place.lines > 0 {
             parser.behind_the_first();
-            say(&format!("going on behind line {}: {} events were sent before", place.lines, place.sent));
         }
-        lines.skip_to(place.bytes, place.lines).context("cannot go on where the import was")?;
+        if settings.dry_run {
+            place = place.unwritten();
+        } else if place.lines > 0 {
+            say(&format!("going on {before}"));
+        }
         let clock = patience.clock();
         let since = (place.lines, clock.reading().at);
         Ok(Self {
@@ -106,6 +123,7 @@ impl Import {
             settings,
             parser,
             place,
+            before,
         })
     }
 
@@ -180,7 +198,7 @@ impl Import {
                 self.place.rejected_bytes = self.rejected.write(line, wrong)?;
             }
         }
-        (self.place.bytes, self.place.lines) = (line.end, line.number);
+        (self.place.bytes, self.place.crc, self.place.lines) = (line.end, line.crc, line.number);
         if let Fate::Rejected(wrong) = fate {
             let (most, number) = (self.settings.max_rejected, line.number);
             ensure!(
@@ -238,11 +256,18 @@ impl Import {
         lines
     }
 
-    /// Says what was imported, in one line.
+    /// Returns how many lines this run has finished, and how many events it has sent.
+    pub(super) fn done(&self) -> (u64, u64) {
+        (self.place.lines - self.before.lines, self.place.sent - self.before.sent)
+    }
+
+    /// Says what this run has imported and, if it was not the first, what all runs have, in one line.
     pub(super) fn said(&self) -> String {
-        let Place { lines, sent, .. } = self.place;
+        let ((done, new), Place { lines, sent, .. }) = (self.done(), &self.place);
+        let all = (self.before.lines > 0).then(|| format!("; with earlier runs {sent} of {lines}"));
         let refused = self.refused().map_or(String::new(), |refused| format!(", {refused}"));
-        format!("{sent} events sent of {lines} lines{refused}")
+        let (new, done) = (counted(new, "event"), counted(done, "line"));
+        format!("{new} sent of {done}{}{refused}", all.unwrap_or_default())
     }
 
     /// Returns the first lines that are no events, each with the reason.

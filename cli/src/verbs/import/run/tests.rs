@@ -226,13 +226,49 @@ async fn a_place_that_belongs_to_another_import_is_refused() {
     let settings = folder.settings(&line(1, 1, "like"));
     assert!(imported(&broker, settings.clone()).await.unwrap());
     broker.create_topic("likes", PARTITIONS);
-    let said = imported(&broker, settings.clone()).await.unwrap_err().to_string();
+    let said = format!("{:#}", imported(&broker, settings.clone()).await.unwrap_err());
     assert!(said.contains("topic id"), "{said}");
     assert_eq!(events(&broker).await, []);
     std::fs::remove_file(settings.progress.as_ref().unwrap()).unwrap();
     assert!(imported(&broker, settings.clone()).await.unwrap());
-    let said = imported(&broker, folder.settings(&line(2, 2, "like"))).await.unwrap_err().to_string();
+    let said = format!("{:#}", imported(&broker, folder.settings(&line(2, 2, "like"))).await.unwrap_err());
     assert!(said.contains("first line"), "{said}");
+}
+
+#[tokio::test]
+async fn a_file_whose_imported_lines_are_others_now_is_refused_and_one_that_grew_sends_only_what_is_new() {
+    let (broker, folder) = (broker(), Folder::new());
+    let text: String = (0..10).map(|n| line(1, n, "like")).collect();
+    let settings = folder.settings(&text);
+    assert!(imported(&broker, settings.clone()).await.unwrap());
+    // Of the same length and with the same first line, as a later export is.
+    folder.settings(&text.replacen("u5", "u6", 1));
+    for dry_run in [false, true] {
+        let said = imported(&broker, ImportArgs { dry_run, ..settings.clone() }).await.unwrap_err();
+        let said = format!("{said:#}");
+        assert!(said.contains("its first 10 lines are others than those that were imported"), "{said}");
+        assert!(said.contains("progress` is of another import: remove it to import from the beginning"), "{said}");
+    }
+    assert_eq!(events(&broker).await.len(), 10);
+
+    folder.settings(&(text.clone() + &line(1, 11, "like")));
+    let to = Target {
+        reader: Arc::new(broker.reader("import", "likes")),
+        producer: Arc::new(broker.clone()),
+        topic: "likes".to_owned(),
+    };
+    let stop = Switch::new().stop();
+    let mut import = Import::open(to, settings.clone(), Host::new("import").patience(), &stop).await.unwrap();
+    import.run(&stop).await.unwrap();
+    assert_eq!(import.said(), "1 event sent of 1 line; with earlier runs 11 of 11");
+
+    // The place of an earlier version does not say which bytes were imported.
+    let path = settings.progress.clone().unwrap();
+    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    kept.as_object_mut().unwrap().remove("crc").unwrap();
+    std::fs::write(&path, kept.to_string()).unwrap();
+    let said = format!("{:#}", imported(&broker, settings).await.unwrap_err());
+    assert!(said.contains("missing field `crc`") && said.contains("remove it to import from"), "{said}");
 }
 
 #[tokio::test]
