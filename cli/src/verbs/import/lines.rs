@@ -94,7 +94,7 @@ impl Lines {
             self.end += len as u64;
         }
         let is_same = self.end == bytes && self.hasher.clone().finalize() == crc;
-        ensure!(is_same, "its first {lines} lines are others than those that were imported");
+        ensure!(is_same, "the file's first {lines} lines are others than those that were imported");
         (self.number, self.first) = (lines, None);
         Ok(())
     }
