@@ -58,7 +58,7 @@ impl Args {
         let mut found = Vec::new();
         let mut plan = dynamodb::lacking_tables(&desk.connection).await.context("cannot look at the tables")?;
         let tables_lack = !plan.is_empty();
-        let gone = gone(&desk).await?;
+        let adoption = adoption(&desk).await?;
         if !tables_lack {
             found.push("the tables are there".to_owned());
         }
@@ -102,8 +102,8 @@ impl Args {
             Ok("created".to_owned())
         };
         let changed = self.writing.carry_out(&desk, "prepare", plan, create).await?;
-        let next = if gone.is_empty() { start } else { vec![adoption(&gone, &desk)] };
-        Ok(prepared(&changed.with(found), &wrong, gone.is_empty(), &next))
+        let (is_new, next) = adoption.map_or((true, start), |adopt| (false, vec![adopt]));
+        Ok(prepared(&changed.with(found), &wrong, is_new, &next))
     }
 
     /// Returns the topics, as infra/kafka.yaml has them.
@@ -171,27 +171,27 @@ impl Args {
     }
 }
 
-/// Returns the tables that a deployment had, and that are not there any more.
-async fn gone(desk: &Desk) -> anyhow::Result<Vec<String>> {
-    let missing = dynamodb::missing_tables(&desk.connection).await.context("cannot look at the tables")?;
-    // `checkpoints` is created first. With it and without a configuration, tables may never have been there.
-    let is_new = |missing: &[String]| missing.is_empty() || missing.len() == TABLES;
-    let is_lost = missing.contains(&desk.connection.tables().checkpoints);
-    if is_new(&missing) || !is_lost && deployed(&desk.checkpoints).await?.is_none() {
-        return Ok(Vec::new());
-    }
-    Ok(missing)
-}
-
-/// Returns the command that goes on with the tables that were created in the place of those that are gone.
-fn adoption(gone: &[String], desk: &Desk) -> String {
-    let tables = &desk.connection.tables();
+/// Returns the command that goes on with empty tables, if tables that the deployment had are gone or others.
+async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
+    const LOOK: &str = "cannot look at the tables";
+    let tables = desk.connection.tables();
+    let missing = dynamodb::missing_tables(&desk.connection).await.context(LOOK)?;
+    let is_lost = missing.contains(&tables.checkpoints);
+    let is_new = match missing.len() {
+        TABLES => true,
+        _ if is_lost => false,
+        // Without a configuration, the missing tables may never have been there: `checkpoints` is created first.
+        _ => {
+            deployed(&desk.checkpoints).await?.is_none()
+                || desk.checkpoints.seen_tables().await.context(LOOK)?.is_whole()
+        }
+    };
     let prefix = match tables.prefix.as_str() {
         "" => String::new(),
         prefix => format!(" --table-prefix {}", quoted(prefix)),
     };
-    let shards = if gone.contains(&tables.checkpoints) { " --shards N" } else { "" };
-    format!("tally adopt tables{prefix}{shards} --yes --why ..")
+    let shards = if is_lost { " --shards N" } else { "" };
+    Ok((!is_new).then(|| format!("tally adopt tables{prefix}{shards} --yes --why ..")))
 }
 
 /// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`; if
@@ -203,7 +203,8 @@ fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) 
     }
     let lines = next.join("\n  ");
     if !is_new {
-        let those = "tables that the deployment had are gone. Restore them; or, if they are created empty, go on with";
+        let those = "tables of this deployment are gone, or others than before. \
+                     Restore them; or, once they are created empty, go on with";
         text.push_str(&format!("\n\n{those}:\n\n  {lines}\n\nsee \"When something is lost\" in docs/operate.md"));
     } else if !changed.is_left() {
         text.push_str("\n\nthe services start with, each as a process of its own:\n");

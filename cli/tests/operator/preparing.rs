@@ -51,7 +51,7 @@ async fn a_table_of_a_deployment_that_is_gone_is_named_and_its_empty_successor_h
             assert!(said.code == Some(78) && said.err.contains(&why), "{said:?}");
             assert!(said.err.contains("tally adopt tables") && !said.err.contains("deployment"), "{said:?}");
         }
-        for more in [&[][..], &["--yes", "--why", "a test"]] {
+        for more in [&[][..], &["--yes", "--why", "a test"], &[]] {
             let said = prepare(more).await;
             assert!(said.out.contains("\n  tally adopt tables --yes --why ..\n"), "{said:?}");
             assert!(!said.out.contains("the services start with"), "{said:?}");

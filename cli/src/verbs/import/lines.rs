@@ -94,7 +94,7 @@ impl Lines {
             self.end += len as u64;
         }
         let is_same = self.end == bytes && self.hasher.clone().finalize() == crc;
-        ensure!(is_same, "its first {lines} lines are others than those that were imported");
+        ensure!(is_same, "the file's first {lines} lines are others than those that were imported");
         (self.number, self.first) = (lines, None);
         Ok(())
     }
@@ -196,7 +196,8 @@ mod tests {
         for (bytes, read, rest) in [(6, 1, "second"), (13, 2, "third")] {
             let mut lines = lines(text);
             assert_eq!(lines.first().unwrap(), b"first");
-            lines.skip_to(bytes, read, crc32fast::hash(&text[..bytes as usize])).unwrap();
+            let crc = crc32fast::hash(&text[..usize::try_from(bytes).unwrap()]);
+            lines.skip_to(bytes, read, crc).unwrap();
             assert_eq!(all(lines)[0].2, rest);
         }
         let mut whole = lines(text);

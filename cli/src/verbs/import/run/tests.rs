@@ -246,7 +246,7 @@ async fn a_file_whose_imported_lines_are_others_now_is_refused_and_one_that_grew
     for dry_run in [false, true] {
         let said = imported(&broker, ImportArgs { dry_run, ..settings.clone() }).await.unwrap_err();
         let said = format!("{said:#}");
-        assert!(said.contains("its first 10 lines are others than those that were imported"), "{said}");
+        assert!(said.contains("the file's first 10 lines are others than those that were imported"), "{said}");
         assert!(said.contains("progress` is of another import: remove it to import from the beginning"), "{said}");
     }
     assert_eq!(events(&broker).await.len(), 10);
