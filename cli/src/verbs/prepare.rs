@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde_json::json;
 use tally_adapters::{dynamodb, kafka};
+use tally_core::changes::DeploymentId;
 use tally_core::ports::TopicReader as _;
 
 use crate::change::{Changed, Writing};
 use crate::desk::{Desk, Where};
+use crate::ended::Usage;
 use crate::said::{Answer, counted};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -70,6 +72,9 @@ impl Args {
                 plan.push(topic.to_string());
                 missing.push(topic);
             } else {
+                if topic.name == desk.changes_topic {
+                    require_own(&desk, &reader, tables_lack).await?;
+                }
                 found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
                 // If the brokers do not say it for one topic, they are not asked for the others.
                 if is_said {
@@ -132,12 +137,14 @@ impl Args {
     fn start(&self) -> Vec<String> {
         let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
         let shards = store.shards.map(|shards| shards.to_string());
+        // One with a prefix may have others beside it, and no two of them may write one log of changes.
+        let is_only = store.table_prefix.is_empty();
         let given = [
             ("TALLY_BROKERS", kafka.brokers.as_deref(), ""),
             ("TALLY_TABLE_PREFIX", Some(store.table_prefix.as_str()), ""),
             ("TALLY_SHARDS", shards.as_deref(), ""),
             ("TALLY_TOPIC", Some(topic.as_str()), "likes"),
-            ("TALLY_CHANGES_TOPIC", Some(changes_topic.as_str()), "changes"),
+            ("TALLY_CHANGES_TOPIC", Some(changes_topic.as_str()), if is_only { "changes" } else { "" }),
             ("TALLY_DEAD_LETTER_TOPIC", dead_letter_topic.as_deref(), ""),
             ("TALLY_GROUP", group.as_deref(), ""),
         ];
@@ -163,6 +170,20 @@ impl Args {
             ),
         ]);
         lines
+    }
+}
+
+/// Checks that the existing log of changes is not another deployment's.
+async fn require_own(desk: &Desk, reader: &kafka::TopicReader, tables_lack: bool) -> anyhow::Result<()> {
+    let config = match tables_lack {
+        true => None,
+        false => desk.changes.config().await.context("cannot read the configuration of the log of changes")?,
+    };
+    // Before a change-streamer has begun the log, every message in it is another deployment's.
+    let own = config.map_or_else(|| DeploymentId("".into()), |config| config.deployment);
+    match kafka::foreign_log(reader, &own).await.context("cannot read the log of changes")? {
+        None => Ok(()),
+        Some(problem) => Err(Usage(format!("{problem}, by --changes-topic")).into()),
     }
 }
 

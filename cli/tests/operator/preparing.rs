@@ -1,6 +1,9 @@
 //! `tally prepare`: what it shows and creates, the second time as well.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tally_core::changes::{Body, DeploymentId, LossNumber, Message};
 use tally_testkit::process::run;
 
 use crate::stage::{Said, Stage};
@@ -24,10 +27,29 @@ async fn without_yes_it_shows_which_tables_are_missing_and_creates_none() {
     assert!(plan.contains(&"create table new-likes, with a stream of both images and expiry by `gone`"), "{said:?}");
     assert!(plan.contains(&"create table new-like_counts"), "{said:?}");
     assert_eq!((&json["dry_run"], plan.len()), (&json!(true), 4), "{said:?}");
+    let start = json["start"].as_array().unwrap();
+    assert!(start.contains(&json!("export TALLY_CHANGES_TOPIC=changes")), "a prefix stands beside its topic: {said:?}");
     assert_eq!(stage.store().call("ListTables", json!({})).await, before);
     let hasty = prepare(&stage, &stage.engines.brokers, &topics, &["--yes"]).await;
     assert_eq!(hasty.code, Some(2), "{hasty:?}");
     assert_eq!(stage.store().call("ListTables", json!({})).await, before, "a reason is missing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_changes_with_messages_of_another_deployment_is_refused_before_anything_is_created() {
+    let stage = Stage::set().await;
+    let message = Message { read: stage.clock.now(), body: Body::Repaired(LossNumber(1)) };
+    stage.say("changes", 1, &message.write(&DeploymentId("stage".into())), &[], Duration::ZERO).await;
+    let before = stage.store().call("ListTables", json!({})).await;
+    let topics = ["likes", "changes", "likes", "likes"].map(str::to_owned);
+    let said = prepare(&stage, &stage.engines.brokers, &topics, &["--yes", "--why", "a test"]).await;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    let refusal = format!("{said:?}");
+    assert!(refusal.contains("another deployment, stage") && refusal.contains("--changes-topic"), "{refusal}");
+    assert_eq!(stage.store().call("ListTables", json!({})).await, before);
+    let own =
+        run(&mut stage.command(&["prepare", "-o", "json", "--boards-topic", "likes", "--blocks-topic", "likes"])).await;
+    assert!(own.json()["found"].to_string().contains("topic changes is there"), "{own:?}");
 }
 
 /// Needs real brokers: librdkafka's in-process cluster creates no topics.
