@@ -33,16 +33,22 @@ pub fn group_of(table_prefix: &str) -> String {
 /// Waits for the topic; returns the log's configuration, which is stored first where there is none. Safe to repeat.
 ///
 /// # Errors
-/// A topic of another number of partitions, a fault that waiting does not mend, or a stop.
+/// A topic of another number of partitions or another deployment, a fault that waiting does not mend, or a stop.
 pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> anyhow::Result<Config> {
     let deployment = DeploymentId(format!("{:032x}", host.chance().token()).into());
     let look = || async {
         let (topic, partitions) = topic(log).await?;
         let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
+        // Before anything is stored: the topic that is named next may have another number of partitions.
+        if changes.config().await?.is_none()
+            && let Some(problem) = foreign_log(&*log.reader, &deployment).await?
+        {
+            return Ok(Err(Invalid::setting("changes-topic", problem)));
+        }
         changes.begin_log(&new).await?;
-        Ok((configured(changes, &topic).await?, partitions))
+        Ok(Ok((configured(changes, &topic).await?, partitions)))
     };
-    let (config, partitions) = host.wait_for("changes", Backoff::STORE, look).await?;
+    let (config, partitions) = host.wait_for("changes", Backoff::STORE, look).await??;
     require_partitions(&config, partitions)?;
     Ok(config)
 }

@@ -211,13 +211,20 @@ async fn a_log_that_another_deployment_writes_is_refused_by_name_and_nothing_is_
         logs.into_iter().map(|(_, log)| log.end).collect::<Vec<_>>()
     };
     let written = ends().await;
-    let other = Store::with(Config { shards: 1, ..Config::default() }).await;
-    let second = start(&other, &world.broker, world.clock);
-    let ended = second.ended().await;
-    assert_eq!(ended.exit(), Exit::CONFIG, "{ended:?}");
-    let said = format!("{ended:?}");
-    assert!(["changes-topic", "another deployment, test", "a topic of its own"].iter().all(|part| said.contains(part)));
-    assert_eq!(ends().await, written);
+    let new = Store::with(Config { shards: 1, ..Config::default() }).await;
+    let begun = Store::with(Config { shards: 1, ..Config::default() }).await;
+    let topic = world.broker.reader("test", TOPIC).logs().await.unwrap().remove(0).1.topic;
+    let of_begun = LogConfig { deployment: DeploymentId("b".into()), partitions: PARTITIONS, topic, generation: 1 };
+    Changes::new(&begun.connection).begin_log(&of_begun).await.unwrap();
+    for other in [&new, &begun] {
+        let ended = start(other, &world.broker, world.clock).ended().await;
+        assert_eq!(ended.exit(), Exit::CONFIG, "{ended:?}");
+        let said = format!("{ended:?}");
+        let parts = ["changes-topic", "another deployment, test", "a topic of its own"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        assert_eq!(ends().await, written);
+    }
+    assert_eq!(Changes::new(&new.connection).config().await, Ok(None), "it may begin another topic");
 }
 
 #[tokio::test(start_paused = true)]
