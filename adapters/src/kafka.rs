@@ -26,6 +26,7 @@ mod brokers;
 mod context;
 mod embedded;
 mod fault;
+mod foreign;
 mod holdings;
 mod membership;
 mod message;
@@ -41,6 +42,7 @@ mod transactions;
 
 pub use args::{KafkaArgs, Mechanism, Settings, check_brokers, topic};
 pub use embedded::Embedded;
+pub use foreign::foreign_log;
 pub use membership::Membership;
 pub use needed::{NeededTopic, say_whether_there};
 pub use producer::Producer;

@@ -1,9 +1,10 @@
 //! Compares the topic of the log `changes` with the configuration of the log that the deployment has stored. The
-//! process calls [`joined`] at start, and each fold calls [`configured`] and [`require_partitions`] when it begins.
+//! process calls [`joined`] and [`require_own`] at start, and each fold calls [`configured`] and [`require_partitions`] when it begins.
 
 use std::sync::Arc;
 
 use tally_adapters::dynamodb::changes::{Changes, Config};
+use tally_adapters::kafka::foreign_log;
 use tally_core::backoff::Backoff;
 use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
@@ -32,18 +33,37 @@ pub fn group_of(table_prefix: &str) -> String {
 /// Waits for the topic; returns the log's configuration, which is stored first where there is none. Safe to repeat.
 ///
 /// # Errors
-/// A topic of another number of partitions, a fault that waiting does not mend, or a stop.
+/// A topic of another number of partitions or another deployment, a fault that waiting does not mend, or a stop.
 pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> anyhow::Result<Config> {
     let deployment = DeploymentId(format!("{:032x}", host.chance().token()).into());
     let look = || async {
         let (topic, partitions) = topic(log).await?;
         let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
+        // Before anything is stored: the topic that is named next may have another number of partitions.
+        if changes.config().await?.is_none()
+            && let Some(problem) = foreign_log(&*log.reader, &deployment).await?
+        {
+            return Ok(Err(Invalid::setting("changes-topic", problem)));
+        }
         changes.begin_log(&new).await?;
-        Ok((configured(changes, &topic).await?, partitions))
+        Ok(Ok((configured(changes, &topic).await?, partitions)))
     };
-    let (config, partitions) = host.wait_for("changes", Backoff::STORE, look).await?;
+    let (config, partitions) = host.wait_for("changes", Backoff::STORE, look).await??;
     require_partitions(&config, partitions)?;
     Ok(config)
+}
+
+/// Checks before the relay's first message that no other deployment writes the topic: the folds of both would halt at
+/// messages that are not theirs.
+///
+/// # Errors
+/// The topic has messages of another deployment, a fault that waiting does not mend, or a stop.
+pub(crate) async fn require_own(host: &Host, config: &Config, log: &LogPorts) -> anyhow::Result<()> {
+    let look = || foreign_log(&*log.reader, &config.deployment);
+    match host.wait_for("changes", Backoff::STORE, look).await? {
+        None => Ok(()),
+        Some(problem) => Err(Invalid::setting("changes-topic", problem).into()),
+    }
 }
 
 /// Checks that the topic has as many partitions as the log: otherwise counters would be looked for elsewhere.

@@ -18,7 +18,8 @@ mod topic;
 mod version;
 
 pub use cell::{Adding, Cell, Step};
-pub use claim::{BadPast, Claim, Ends, Found, Kept, Past, Standstill, Start, unfit};
+use claim::earlier;
+pub use claim::{BadPast, Claim, Earlier, Ends, Found, Kept, Past, Standstill, Start, unfit};
 pub use progress::{Answer, Attempt, Progress, Settled};
 pub use replay::{NoReplay, Replay};
 pub use safe::SafeTimes;

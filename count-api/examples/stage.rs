@@ -19,7 +19,7 @@ use tally_core::changes::{DeploymentId, Place, Standing};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fold::{Counter, Stated};
 use tally_core::ids::{CounterId, PostId, Shard};
-use tally_core::register::{Kept, Past, Topic};
+use tally_core::register::{Earlier, Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_emulator::Emulator;
@@ -91,6 +91,7 @@ async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
         generation: 1,
         safe: first,
         safe_at,
+        earlier: Earlier::default(),
         at: UnixMillis(1),
         greatest: first,
         sent: first,

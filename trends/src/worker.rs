@@ -77,8 +77,14 @@ struct Runner {
     keys: Held,
 }
 
+/// Returns the name of the readiness condition of a partition of the log of changes.
+fn condition(log: &Arc<dyn OwnedPartition>) -> String {
+    format!("changes/{}", log.partition().index)
+}
+
 impl Drop for Runner {
     fn drop(&mut self) {
+        self.shared.host.readiness().forget(&condition(&self.log));
         self.shared.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -194,6 +200,12 @@ impl Runner {
         let partition = self.log.partition().index;
         tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition is halted");
         metrics::alarm(alarm);
+        let (position, name) = (self.machine.position(), alarm.name());
+        let why = format!(
+            "{} is halted at offset {position}, at a message that cannot be read: {name}",
+            self.log.partition()
+        );
+        self.shared.host.readiness().not_ready(&condition(&self.log), why);
         self.state = metrics::in_state("halted");
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::ports::Outcome;
-use tally_core::register::{Claim, Generation, Kept, Topic};
+use tally_core::register::{Claim, Earlier, Generation, Kept, Topic};
 use tally_core::time::Bounds;
 use tally_core::topic::{Offset, Partition};
 use tally_service::Clock;
@@ -73,6 +73,7 @@ impl Claims {
             ("sent", Some(number(kept.sent))),
             ("past", Some(text(kept.past.to_string()))),
             ("safe_at", kept.safe_at.map(number)),
+            ("earlier", (kept.earlier != Earlier::default()).then(|| text(kept.earlier.to_string()))),
             ("replay", kept.replay.map(number)),
             ("misrouted", kept.misrouted.then(|| flag(true))),
         ]);
@@ -173,6 +174,7 @@ fn decode_claim(reader: &Reader<'_>) -> Outcome<Claim> {
         generation: reader.get("gen")?,
         safe,
         safe_at: reader.get("safe_at")?,
+        earlier: reader.get::<Option<_>>("earlier")?.unwrap_or_default(),
         at: reader.get("at")?,
         greatest: reader.get("greatest")?,
         sent: reader.get("sent")?,

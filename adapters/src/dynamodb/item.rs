@@ -12,7 +12,7 @@ use tally_core::fold::Mark;
 use tally_core::ids::{AuditRun, CounterId, Region, RowKey, Sequence, Shard, ShardCount, StreamShard, UserId};
 use tally_core::milestone::Ladder;
 use tally_core::ports::Outcome;
-use tally_core::register::{Past, Version};
+use tally_core::register::{Earlier, Past, Version};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, TopicId};
 
@@ -106,6 +106,7 @@ attributes! { S, "not a text":
     StreamShard = |text| Ok::<_, Infallible>(text.into()),
     AuditRun = str::parse,
     CounterId = str::parse,
+    Earlier = str::parse,
     Ladder = str::parse,
     Past = str::parse,
     Region = |text| Self::new(text).ok_or_else(|| format!("{text:?} is no name of a Region")),

@@ -14,7 +14,7 @@ use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Readiness, Stop, Task};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::changes::Changes;
 use super::checkpoints::Checkpoints;
@@ -26,6 +26,8 @@ use super::table_ids::SeenTables;
 const EVERY: Duration = Duration::from_secs(1);
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long looks may fail before the process is not ready.
+const LIMIT: Duration = Duration::from_secs(5);
 /// The readiness condition.
 const CONDITION: &str = "tables";
 /// The kind of the losses that this module opens.
@@ -170,8 +172,8 @@ impl Watch {
         Self { stores_losses: true, ..self }
     }
 
-    /// Looks once. A failed request says nothing about the tables.
-    async fn look(&mut self) -> anyhow::Result<()> {
+    /// Looks once. Returns the fault of a failed request, which says nothing about the tables.
+    async fn look(&mut self) -> anyhow::Result<Outcome<()>> {
         let checkpoints = Checkpoints::new(&self.connection);
         let looks = in_time(async {
             let look = checkpoints.look(Consistency::Eventual).await?;
@@ -182,7 +184,7 @@ impl Watch {
             Ok(look) => look,
             Err(fault) => {
                 tracing::debug!(error = %fault, "the tables cannot be looked at");
-                return Ok(());
+                return Ok(Err(fault));
             }
         };
         if let Some(format) = look.format {
@@ -198,7 +200,7 @@ impl Watch {
         let is_lossy = problem.is_some() || self.settled.0.as_ref() != Some(&look.adopted);
         self.connection.watch.tell(Known { problem: problem.clone(), closed: look.tables.closed(), is_lossy });
         if !is_lossy {
-            return Ok(());
+            return Ok(Ok(()));
         }
         self.settled = Settled(None);
         self.open_losses(&look.tables).await;
@@ -208,7 +210,7 @@ impl Watch {
             self.settled = Settled(Some(look.adopted));
             self.connection.watch.tell(Known::default());
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Opens a loss for each table that is gone or another one. Tries what fails again with the next look.
@@ -236,8 +238,25 @@ async fn in_time<T>(call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
 
 impl Task for Watch {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        let (readiness, mut answered) = (self.readiness.clone(), Instant::now());
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            stop.unless_requested(Box::pin(self.look())).await??;
+            let mut look = Box::pin(self.look());
+            // A look has a second, also after this process itself stood still.
+            let limit = (answered + LIMIT).max(Instant::now() + EVERY);
+            let in_time = stop.unless_requested(timeout_at(limit, &mut look)).await?;
+            let looked = if let Ok(looked) = in_time {
+                looked?
+            } else {
+                readiness.not_ready(CONDITION, format!("DynamoDB has not answered for {LIMIT:?}"));
+                stop.unless_requested(look).await??
+            };
+            match looked {
+                Ok(()) => answered = Instant::now(),
+                Err(fault) if answered.elapsed() >= LIMIT => {
+                    readiness.not_ready(CONDITION, format!("DynamoDB has not answered for {LIMIT:?}: {fault}"));
+                }
+                Err(_) => {}
+            }
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::milestone::Ladder;
 use tally_core::register::{Attempt, Change, Row, Version, Write};
 use tally_core::topic::{Offset, Partition};
+use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Condition, Exit, Host, Readiness, Running, UnixMillis};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::Instant;
@@ -327,5 +328,28 @@ async fn a_process_with_a_wrong_clock_uses_the_stores_time() {
     for local in [0, BEGAN.0, shows().0 + 86_400_000] {
         let says = clock.now(UnixMillis(local));
         assert!(shows().since(says) < Duration::from_secs(2) && says <= shows(), "{says} {}", shows());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_whose_tables_do_not_answer_for_seconds_is_not_ready_until_they_do() {
+    let store = Store::start().await;
+    let (running, _) = member(&store).await;
+    let readiness = running.host().readiness().clone();
+    let silent = Fault::Latency { min_ms: 3_600_000, max_ms: 3_600_000 };
+    for (fault, says) in [(silent, "has not answered for 5s"), (Fault::Outage, "has not answered for 5s: ")] {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        store.faults([Rule::new(fault)]);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(readiness.report().ready, "a few seconds are no news: {:?}", readiness.report());
+        let began = Instant::now();
+        while !matches!(condition(&readiness), Some(Condition::NotReady(why)) if why.contains(says)) {
+            assert!(began.elapsed() < Duration::from_secs(5), "{fault:?}: {:?}", readiness.report());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(!readiness.report().ready);
+        store.faults([]);
+        tokio::time::timeout(Duration::from_secs(15), readiness.until_ready()).await.unwrap();
     }
 }

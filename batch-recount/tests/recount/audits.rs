@@ -7,7 +7,7 @@ use serde_json::json;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::ids::RowKey;
-use tally_core::register::{Kept, Past, Replay};
+use tally_core::register::{Earlier, Kept, Past, Replay};
 use tally_core::topic::{Offset, Partition, TopicId};
 
 use crate::jobs::views;
@@ -184,6 +184,7 @@ async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passe
         generation: 1,
         safe: Offset(5),
         safe_at: None,
+        earlier: Earlier::default(),
         at: world.clock.now(),
         greatest: replay.until,
         sent: replay.until,

@@ -5,10 +5,16 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde_json::json;
 use tally_adapters::{dynamodb, kafka};
+use tally_core::changes::DeploymentId;
 use tally_core::ports::TopicReader as _;
 
 use crate::change::{Changed, Writing};
+<<<<<<< HEAD
 use crate::desk::{Desk, TABLES, Where, deployed};
+=======
+use crate::desk::{Desk, Where};
+use crate::ended::Usage;
+>>>>>>> m-ready
 use crate::said::{Answer, counted};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -73,7 +79,14 @@ impl Args {
                 plan.push(topic.to_string());
                 missing.push(topic);
             } else {
+<<<<<<< HEAD
                 found.push(topic.found(partitions));
+=======
+                if topic.name == desk.changes_topic {
+                    require_own(&desk, &reader, tables_lack).await?;
+                }
+                found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
+>>>>>>> m-ready
                 // If the brokers do not say it for one topic, they are not asked for the others.
                 if is_said {
                     match kafka::topic_settings(settings, topic.name).await {
@@ -137,12 +150,14 @@ impl Args {
     fn start(&self) -> Vec<String> {
         let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
         let shards = store.shards.map(|shards| shards.to_string());
+        // One with a prefix may have others beside it, and no two of them may write one log of changes.
+        let is_only = store.table_prefix.is_empty();
         let given = [
             ("TALLY_BROKERS", kafka.brokers.as_deref(), ""),
             ("TALLY_TABLE_PREFIX", Some(store.table_prefix.as_str()), ""),
             ("TALLY_SHARDS", shards.as_deref(), ""),
             ("TALLY_TOPIC", Some(topic.as_str()), "likes"),
-            ("TALLY_CHANGES_TOPIC", Some(changes_topic.as_str()), "changes"),
+            ("TALLY_CHANGES_TOPIC", Some(changes_topic.as_str()), if is_only { "changes" } else { "" }),
             ("TALLY_DEAD_LETTER_TOPIC", dead_letter_topic.as_deref(), ""),
             ("TALLY_GROUP", group.as_deref(), ""),
         ];
@@ -171,6 +186,7 @@ impl Args {
     }
 }
 
+<<<<<<< HEAD
 /// Returns the command that goes on with empty tables, if tables that the deployment had are gone or others.
 async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
     const LOOK: &str = "cannot look at the tables";
@@ -197,6 +213,24 @@ async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
 /// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`; if
 /// the deployment is not new, these lines are what to do `next`.
 fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) -> Answer {
+=======
+/// Checks that the existing log of changes is not another deployment's.
+async fn require_own(desk: &Desk, reader: &kafka::TopicReader, tables_lack: bool) -> anyhow::Result<()> {
+    let config = match tables_lack {
+        true => None,
+        false => desk.changes.config().await.context("cannot read the configuration of the log of changes")?,
+    };
+    // Before a change-streamer has begun the log, every message in it is another deployment's.
+    let own = config.map_or_else(|| DeploymentId("".into()), |config| config.deployment);
+    match kafka::foreign_log(reader, &own).await.context("cannot read the log of changes")? {
+        None => Ok(()),
+        Some(problem) => Err(Usage(format!("{problem}, by --changes-topic")).into()),
+    }
+}
+
+/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`.
+fn prepared(changed: &Changed, wrong: &[String], start: &[String]) -> Answer {
+>>>>>>> m-ready
     let mut text = changed.text();
     for wrong in wrong {
         text.push_str(&format!("\nWRONG  {wrong}"));

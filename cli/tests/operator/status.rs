@@ -7,8 +7,12 @@ use std::time::Duration;
 use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
+<<<<<<< HEAD
 use tally_core::changes::Standing;
 use tally_core::register::Generation;
+=======
+use tally_core::changes::{Body, DeploymentId, LossNumber, Message, Standing};
+>>>>>>> m-ready
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_testkit::process::run;
@@ -174,6 +178,10 @@ async fn make_unwell(stage: &Stage) {
     stage.lose("trimmed", "shardId-7").await;
     let late = Standing { as_of: Some(stage.clock.now().minus(HOUR)), ..Standing::default() };
     stage.stand(1, 3, late).await;
+    for of in ["stage", "stage", "stage", "another"] {
+        let message = Message { read: stage.clock.now(), body: Body::Repaired(LossNumber(1)) };
+        stage.say("changes", 1, &message.write(&DeploymentId(of.into())), &[], Duration::ZERO).await;
+    }
     stage.come_to(0, 5, stage.clock.now()).await;
     stage.say("likes", 1, b"{}", &[], HOUR).await;
     stage.come_to(1, 0, stage.clock.now().minus(HOUR)).await;
@@ -217,6 +225,7 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
         "rows are late",
         "changes are late",
         "counts are late",
+        "counts halted",
         "loss open",
         "drift left",
         "audit old",
@@ -236,13 +245,15 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, lag 1", "{said:?}");
     assert!(detail("changes are late").contains("shardId-late-3600 for 60 min, read by no process"), "{said:?}");
     assert_eq!(detail("counts are late"), "partitions 1 of 2: 1 for 60 min", "{said:?}");
+    let halted = "changes/1 stands still at offset 3: it is of deployment \"another\"";
+    assert_eq!(detail("counts halted"), halted, "{said:?}");
     assert!(detail("loss open").contains(": trimmed: shardId-7, "), "{said:?}");
     assert!(detail("drift left").ends_with("2 withheld, 2 left"), "{said:?}");
     assert!(detail("counts in doubt").ends_with("1 negative"), "{said:?}");
 
     let table = stage.tally(&["status", "--late", "59m"]).await;
     assert_eq!(table.code, Some(1));
-    assert!(expected[..9].iter().all(|what| table.out.contains(what)), "{table:?}");
+    assert!(expected[..10].iter().all(|what| table.out.contains(what)), "{table:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 //! before `safe` is finished, so `safe` may be committed to Kafka. The group's committed offset may be less: an
 //! operator may reset it to read again.
 
+pub(super) mod earlier;
 mod past;
 
 use std::collections::VecDeque;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+pub use earlier::Earlier;
 pub use past::{BadPast, Past};
 
 use super::Topic;
@@ -38,6 +40,8 @@ pub struct Kept {
     /// Every record that Kafka had acknowledged by this time is finished. Unknown at the beginning and during a
     /// replay.
     pub safe_at: Option<UnixMillis>,
+    /// Values of `safe_at` that were stored before.
+    pub earlier: Earlier,
     /// When this was stored, by the store's clock, rounded up. It grows each time.
     pub at: UnixMillis,
     /// The greatest `safe` ever stored.
@@ -65,6 +69,7 @@ impl Kept {
             generation: topic.current().number,
             safe,
             safe_at: None,
+            earlier: Earlier::default(),
             at: UnixMillis(0),
             greatest: safe,
             sent: safe,
@@ -90,7 +95,8 @@ impl Kept {
         let greatest = self.greatest.max(to).min(end);
         let replay = self.replay.filter(|until| to < *until);
         let at = now.max(UnixMillis(self.at.0 + 1));
-        Self { safe: to, greatest, sent: greatest, at, past: Past::default(), replay, ..self.clone() }
+        let (earlier, past) = (self.earlier(), Past::default());
+        Self { safe: to, earlier, greatest, sent: greatest, at, past, replay, ..self.clone() }
     }
 
     /// Returns what is stored next. The rows have everything before `safe`, and everything that Kafka had acknowledged
@@ -109,7 +115,16 @@ impl Kept {
         past.take([self.at, at], sent, tombstones);
         let replay = self.replay.filter(|until| safe < *until);
         let safe_at = if replay.is_some() { None } else { self.safe_at.max(safe_at) };
-        Self { safe, safe_at, at, greatest, sent, past, replay, ..self.clone() }
+        Self { safe, safe_at, earlier: self.earlier(), at, greatest, sent, past, replay, ..self.clone() }
+    }
+
+    /// Returns what is [`earlier`](Self::earlier) once something is stored after this.
+    fn earlier(&self) -> Earlier {
+        let mut earlier = self.earlier.clone();
+        if let Some(safe_at) = self.safe_at {
+            earlier.note(self.at, safe_at);
+        }
+        earlier
     }
 
     /// Returns whether the records that are read again, up to `until`, have become so old that this is a replay, as
@@ -279,8 +294,9 @@ impl Found<'_> {
         let first = Kept::first(self.topic, first);
         match &self.claim.kept {
             Some(kept) if kept.topic == first.topic => {
-                let misrouted = kept.misrouted && kept.generation == first.generation;
-                Kept { generation: first.generation, misrouted, ..kept.clone() }
+                let same = kept.generation == first.generation;
+                let earlier = if same { kept.earlier.clone() } else { Earlier::default() };
+                Kept { generation: first.generation, misrouted: kept.misrouted && same, earlier, ..kept.clone() }
             }
             Some(of_another) => Kept { at: of_another.at, ..first },
             None => match self.committed.map(|committed| committed.min(self.log.end)) {
@@ -314,8 +330,9 @@ impl Kept {
         }
         let replay = if is_old { Some(self.sent) } else { self.replay.filter(|until| at < *until) };
         let safe_at = self.safe_at.filter(|_| replay.is_none());
+        let earlier = if replay.is_none() { self.earlier() } else { Earlier::default() };
         let moment = now.max(UnixMillis(self.at.0 + 1));
-        Self { safe: at, safe_at, at: moment, past, replay, ..self }
+        Self { safe: at, safe_at, earlier, at: moment, past, replay, ..self }
     }
 }
 

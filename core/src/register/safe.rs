@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::Kept;
+use super::{Kept, earlier};
 use crate::time::UnixMillis;
 
 /// The last values of `safe_at` of a partition, each with the time at which it was stored. Each stays true whatever is
@@ -20,6 +20,9 @@ impl SafeTimes {
 
     /// Takes in what a claim stores, if it is newer.
     pub fn take(&mut self, kept: &Kept) {
+        for (at, safe_at) in kept.earlier.pairs() {
+            self.note(at, Some(safe_at));
+        }
         self.note(kept.at, kept.safe_at);
         self.misrouted |= kept.misrouted;
     }
@@ -40,22 +43,7 @@ impl SafeTimes {
             return;
         }
         self.times.push_back((at, safe_at));
-        if self.times.len() > Self::MOST {
-            self.times.remove(self.least_missed(at));
-        }
-    }
-
-    /// Returns the index of the time whose removal leaves the smallest gap, relative to its age.
-    fn least_missed(&self, now: UnixMillis) -> usize {
-        let weight = |nth: usize| {
-            let (before, behind) = (self.times[nth - 1].0.0, self.times[nth + 1].0.0);
-            (u128::from(behind - before), u128::from(now.0 - before))
-        };
-        let less = |one: &usize, other: &usize| {
-            let ((gap, age), (other_gap, other_age)) = (weight(*one), weight(*other));
-            (gap * other_age).cmp(&(other_gap * age))
-        };
-        (1..self.times.len() - 1).min_by(less).unwrap_or_default()
+        earlier::thin(&mut self.times, Self::MOST);
     }
 
     /// Returns the `safe_at` that was stored last by `moment`: every event that Kafka had acknowledged by it was in

@@ -1,7 +1,7 @@
 use tally_adapters::memory::log::Broker;
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
-use tally_core::register::{Kept, Past};
+use tally_core::register::{Earlier, Kept, Past};
 use tally_core::topic::{Offset, TopicId};
 use tally_service::Host;
 use tally_testkit::{BEGAN, Store};
@@ -38,6 +38,7 @@ async fn what_waits_in_a_partition_is_its_log_behind_what_is_finished() {
             generation: 1,
             safe,
             safe_at: None,
+            earlier: Earlier::default(),
             at: BEGAN,
             greatest: safe,
             past: Past::default(),

@@ -22,7 +22,7 @@ use tally_core::definitions::{Definitions, Entry};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::Producer;
-use tally_core::register::{Kept, Past, Topic};
+use tally_core::register::{Earlier, Kept, Past, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_count_api::{App, Config, Ports};
@@ -195,6 +195,7 @@ pub(crate) fn kept(safe: u64, at: UnixMillis, safe_at: Option<UnixMillis>) -> Ke
         generation: 1,
         safe,
         safe_at,
+        earlier: Earlier::default(),
         at,
         greatest: safe,
         sent: safe,

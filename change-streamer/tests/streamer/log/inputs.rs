@@ -5,7 +5,7 @@ use tally_change_streamer::{self as streamer, LogPorts};
 use tally_core::changes::{Amend, Correction, LossNumber};
 use tally_core::fault::Fault as Refusal;
 use tally_core::ids::MemberKey;
-use tally_service::Condition;
+use tally_service::{Condition, Exit};
 
 use super::*;
 
@@ -185,14 +185,8 @@ async fn a_message_that_kafka_refuses_is_named_and_sent_again_and_nothing_is_los
     stop(vec![running]).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_name() {
-    let store = Store::with(Config { shards: 1, ..Config::default() }).await;
-    let stream = async |specification: Value| {
-        store.call("UpdateTable", json!({"TableName": "likes", "StreamSpecification": specification})).await;
-    };
-    stream(json!({"StreamEnabled": false})).await;
-    let (broker, clock) = (Broker::new(), Clock::starting_at(BEGAN));
+/// Starts the whole streamer, as `main` does.
+fn start(store: &Store, broker: &Broker, clock: Clock) -> Running {
     let joining = broker.clone();
     let log = LogPorts {
         topic: TOPIC.to_owned(),
@@ -202,7 +196,46 @@ async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_
     };
     let ports = streamer::Ports::over(&store.repeating(1), log);
     let app = streamer::App::with_ports(streamer::Settings::default(), ports);
-    let running = Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)));
+    Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_another_deployment_writes_is_refused_by_name_and_nothing_is_written_to_it() {
+    let world = World::start(Config { shards: 1, ..Config::default() }).await;
+    world.tell(2, Body::Repaired(LossNumber(1))).await;
+    let own = start(&world.store, &world.broker, world.clock);
+    own.ready().await.unwrap();
+    stop(vec![own]).await;
+    let ends = async || {
+        let logs = world.broker.reader("test", TOPIC).logs().await.unwrap();
+        logs.into_iter().map(|(_, log)| log.end).collect::<Vec<_>>()
+    };
+    let written = ends().await;
+    let new = Store::with(Config { shards: 1, ..Config::default() }).await;
+    let begun = Store::with(Config { shards: 1, ..Config::default() }).await;
+    let topic = world.broker.reader("test", TOPIC).logs().await.unwrap().remove(0).1.topic;
+    let of_begun = LogConfig { deployment: DeploymentId("b".into()), partitions: PARTITIONS, topic, generation: 1 };
+    Changes::new(&begun.connection).begin_log(&of_begun).await.unwrap();
+    for other in [&new, &begun] {
+        let ended = start(other, &world.broker, world.clock).ended().await;
+        assert_eq!(ended.exit(), Exit::CONFIG, "{ended:?}");
+        let said = format!("{ended:?}");
+        let parts = ["changes-topic", "another deployment, test", "a topic of its own"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        assert_eq!(ends().await, written);
+    }
+    assert_eq!(Changes::new(&new.connection).config().await, Ok(None), "it may begin another topic");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_and_a_topic_that_are_not_there_at_the_start_are_waited_for_by_name() {
+    let store = Store::with(Config { shards: 1, ..Config::default() }).await;
+    let stream = async |specification: Value| {
+        store.call("UpdateTable", json!({"TableName": "likes", "StreamSpecification": specification})).await;
+    };
+    stream(json!({"StreamEnabled": false})).await;
+    let (broker, clock) = (Broker::new(), Clock::starting_at(BEGAN));
+    let running = start(&store, &broker, clock);
     waits(&running, "tables", &["table likes has no stream"]).await;
     stream(json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})).await;
     waits(&running, "changes", &["there is no topic `changes`"]).await;

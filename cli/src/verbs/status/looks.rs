@@ -11,6 +11,7 @@ use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::cached::{Cache as _, StandingAt};
+use tally_core::changes::Message;
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
 use tally_core::relay::Fed;
@@ -103,7 +104,8 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     }
     let least = each.iter().map(|(_, as_of)| *as_of).min().flatten();
     status.counts_as_of = least.map(|at| at.0);
-    status.changes_lag = log(desk, &config, &standings, status).await?;
+    let stale = stale.iter().map(|(partition, _)| *partition).collect();
+    status.changes_lag = log(desk, &config, &standings, &stale, status).await?;
     let lag = status.changes_lag.map_or(String::new(), |messages| format!(", lag {messages}"));
     let text = format!("{} partitions, all rows up to {} are counted{lag}", config.partitions, past(now, least));
     let (partitions, as_of) = (config.partitions, status.counts_as_of);
@@ -111,19 +113,21 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     Ok(())
 }
 
-/// Returns how many messages are not counted yet; `None` without Kafka, or if the topic is missing or another one.
+/// Returns how many messages are not counted yet; `None` without Kafka, or if the topic is missing or another one. Names
+/// the message at which a `stale` partition stands still.
 async fn log(
     desk: &Desk,
     config: &Config,
     standings: &BTreeMap<u32, StandingAt>,
+    stale: &BTreeSet<u32>,
     status: &mut Status,
 ) -> anyhow::Result<Option<u64>> {
     const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyChangesBehind.md");
     if !desk.has_kafka() {
         return Ok(None);
     }
-    let logs = desk.reader(&desk.changes_topic)?.logs().await.context("cannot look at the log of changes")?;
-    let topic = &desk.changes_topic;
+    let (topic, reader) = (&desk.changes_topic, desk.reader(&desk.changes_topic)?);
+    let logs = reader.logs().await.context("cannot look at the log of changes")?;
     if logs.is_empty() {
         status.wrong("log missing", format!("there is no topic `{topic}`"), RUNBOOK);
         return Ok(None);
@@ -138,11 +142,21 @@ async fn log(
         status.wrong("log replaced", detail, RUNBOOK);
         return Ok(None);
     }
-    let wait = |(partition, log): &(Partition, Log)| {
-        let at = standings.get(&partition.index).map_or(log.start, |stored| stored.at.offset());
-        log.end.0.saturating_sub(at.0)
+    let next = |(partition, log): &(Partition, Log)| {
+        standings.get(&partition.index).map_or(log.start, |stored| stored.at.offset())
     };
-    Ok(Some(logs.iter().map(wait).sum()))
+    for of @ (partition, log) in logs.iter().filter(|(partition, _)| stale.contains(&partition.index)) {
+        let next = next(of);
+        if next < log.start || next >= log.end {
+            continue;
+        }
+        let read = reader.read(partition, next, next.next()).await.context("cannot read the log of changes")?;
+        let value = read.at(next).and_then(|record| record.value);
+        if let Some(Err(bad)) = value.map(|value| Message::read(value, &config.deployment)) {
+            status.wrong("counts halted", format!("{partition} stands still at offset {next}: {bad}"), RUNBOOK);
+        }
+    }
+    Ok(Some(logs.iter().map(|of| of.1.end.0.saturating_sub(next(of).0)).sum()))
 }
 
 /// Other Regions: up to when their counts are complete here.

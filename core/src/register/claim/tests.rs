@@ -1,6 +1,6 @@
 //! Tests of [`Found::start`], of what a claim stores, and of [`Ends`].
 use super::*;
-use crate::register::{Generation, Version};
+use crate::register::{Generation, SafeTimes, Version};
 use crate::topic::Partition;
 
 const TOMBSTONES: Duration = Duration::from_secs(24 * 3600);
@@ -25,6 +25,7 @@ fn kept() -> Kept {
         generation: 1,
         safe: Offset(200),
         safe_at,
+        earlier: Earlier::default(),
         at,
         greatest: Offset(200),
         past,
@@ -342,4 +343,35 @@ fn a_record_has_the_generation_that_it_was_written_in_and_is_routed_by_the_parti
     assert!(grown.version_of_sum(1, Offset(119)).is_routed());
     assert_eq!(grown.version_of_sum(2, Offset(0)).generation(), 2);
     assert_eq!((grown.begin_of(0), grown.begin_of(2), grown.begin_of(3)), (Some(Offset(10)), Some(Offset(0)), None));
+}
+
+#[test]
+fn earlier_times_at_which_the_rows_were_complete_stay_until_a_replay_or_another_generation_begins() {
+    let moment = |later: u64| UnixMillis(NOW.0 + later);
+    let times = |kept: &Kept| {
+        let mut times = SafeTimes::default();
+        times.take(kept);
+        times
+    };
+    let next = kept().come_to([Offset(201); 2], Some(moment(500)), moment(1_000), TOMBSTONES);
+    assert_eq!(times(&next).by(NOW), kept().safe_at, "what was stored before");
+    let begun = start_at(moment(9_000), next.clone(), None).kept;
+    assert_eq!((times(&begun).by(NOW), times(&begun).by(moment(8_000))), (kept().safe_at, Some(moment(500))));
+    let skipped = begun.skipped_to(Offset(300), Offset(900), moment(10_000));
+    assert_eq!(times(&skipped).by(NOW), kept().safe_at);
+    let replay = start_at(moment(9_000), next.clone(), Some(99)).kept;
+    assert_eq!((times(&replay).by(NOW), times(&replay).by(UnixMillis::MAX)), (None, None));
+    let replayed = replay.come_to([Offset(250); 2], Some(moment(11_000)), moment(12_000), TOMBSTONES);
+    assert_eq!(
+        (times(&replayed).by(moment(11_999)), times(&replayed).by(moment(12_000))),
+        (None, Some(moment(11_000)))
+    );
+    let mut grown = topic();
+    grown.generations.push(Generation { number: 2, begins: vec![Offset(10), Offset(20)] });
+    let anew = start(Some(next), None, &log(10, 1_000), &grown).unwrap().kept;
+    assert_eq!(anew.earlier, {
+        let mut only = Earlier::default();
+        only.note(moment(1_000), moment(500));
+        only
+    });
 }

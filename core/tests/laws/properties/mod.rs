@@ -3,6 +3,7 @@
 mod events;
 mod ids;
 mod regions;
+mod safe;
 mod spread;
 
 use proptest::prelude::{ProptestConfig, Strategy};

@@ -138,3 +138,17 @@ async fn claims_that_cannot_be_read_leave_what_was_known() {
     world.store.faults([tally_emulator::Rule::new(tally_emulator::Fault::Outage).table("checkpoints")]);
     assert_eq!(said(&world, &p).await, Some(8 * SECOND));
 }
+
+/// Nothing was read before: the claim is read for the first time when it is half a minute further than the counts.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_starts_while_counts_are_late_knows_up_to_when_they_are_complete() {
+    let (world, p) = world().await;
+    let mut stored = kept(0, after(SECOND), Some(after(SECOND / 2)));
+    for second in 2..40 {
+        let (safe_at, now) = (Some(after((second - 1) * SECOND)), after(second * SECOND));
+        stored = stored.come_to([Offset(0); 2], safe_at, now, Duration::from_hours(24));
+    }
+    keep(&world.claims, "likes", partition(&p), &stored).await;
+    let as_of = said(&world, &p).await.expect("an earlier time is stored");
+    assert!((5 * SECOND..=9 * SECOND).contains(&as_of), "the counts are of ten seconds: {as_of:?}");
+}

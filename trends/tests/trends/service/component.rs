@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
+use tally_core::changes::{Body, DeploymentId, LossNumber, Message};
 use tally_core::ids::CounterName;
 use tally_core::ports::log::{Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
@@ -149,6 +150,25 @@ async fn a_missing_topic_is_waited_for_by_name() {
     assert!(why.contains("there is no topic `boards`, which is for lists"), "{why}");
     world.broker.create_topic(BOARDS, 1);
     running.ready().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_with_a_halted_partition_is_not_ready_and_names_it() {
+    let world = World::new(PARTITIONS, &BOTH).await;
+    let producer = world.producer();
+    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
+    let running = world.start();
+    world.feed(&mut relay, 20).await;
+    running.ready().await.unwrap();
+    let value =
+        Message { read: world.clock.now(), body: Body::Repaired(LossNumber(1)) }.write(&DeploymentId("b".into()));
+    let (topic, value, headers) = (CHANGES, Some(&value[..]), &[][..]);
+    producer.send(Outgoing { topic, partition: Some(1), key: None, value, headers }).await.unwrap();
+    world.feed(&mut relay, 20).await;
+    let report = running.host().readiness().report();
+    let Some(Condition::NotReady(why)) = report.conditions.get("changes/1") else { panic!("{report:?}") };
+    assert!(why.contains("is halted at offset") && why.ends_with("deployment") && !report.ready, "{why}");
+    assert_eq!(report.conditions.get("changes/0"), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use tally_core::event::Rejection;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterKind, CounterName};
 use tally_core::ports::log::{Outgoing, Records};
-use tally_core::register::{Claim, Generation, Kept as Stored, Past};
+use tally_core::register::{Claim, Earlier, Generation, Kept as Stored, Past};
 use tally_core::topic::TopicId;
 use tally_testkit::Store;
 
@@ -91,6 +91,7 @@ impl Stage {
             generation,
             safe: greatest,
             safe_at: None,
+            earlier: Earlier::default(),
             at,
             greatest,
             sent: greatest,
