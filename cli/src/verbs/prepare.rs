@@ -9,12 +9,8 @@ use tally_core::changes::DeploymentId;
 use tally_core::ports::TopicReader as _;
 
 use crate::change::{Changed, Writing};
-<<<<<<< HEAD
 use crate::desk::{Desk, TABLES, Where, deployed};
-=======
-use crate::desk::{Desk, Where};
 use crate::ended::Usage;
->>>>>>> m-ready
 use crate::said::{Answer, counted};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -79,14 +75,10 @@ impl Args {
                 plan.push(topic.to_string());
                 missing.push(topic);
             } else {
-<<<<<<< HEAD
-                found.push(topic.found(partitions));
-=======
                 if topic.name == desk.changes_topic {
-                    require_own(&desk, &reader, tables_lack).await?;
+                    require_own(&desk, &reader).await?;
                 }
-                found.push(format!("topic {} is there, with {}", topic.name, counted(partitions as u64, "partition")));
->>>>>>> m-ready
+                found.push(topic.found(partitions));
                 // If the brokers do not say it for one topic, they are not asked for the others.
                 if is_said {
                     match kafka::topic_settings(settings, topic.name).await {
@@ -186,7 +178,6 @@ impl Args {
     }
 }
 
-<<<<<<< HEAD
 /// Returns the command that goes on with empty tables, if tables that the deployment had are gone or others.
 async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
     const LOOK: &str = "cannot look at the tables";
@@ -210,27 +201,26 @@ async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
     Ok((!is_new).then(|| format!("tally adopt tables{prefix}{shards} --yes --why ..")))
 }
 
-/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`; if
-/// the deployment is not new, these lines are what to do `next`.
-fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) -> Answer {
-=======
-/// Checks that the existing log of changes is not another deployment's.
-async fn require_own(desk: &Desk, reader: &kafka::TopicReader, tables_lack: bool) -> anyhow::Result<()> {
-    let config = match tables_lack {
-        true => None,
-        false => desk.changes.config().await.context("cannot read the configuration of the log of changes")?,
+/// Checks that the existing log of changes is not another deployment's. Where the table `checkpoints` is lost, nobody
+/// knows whose it is.
+async fn require_own(desk: &Desk, reader: &kafka::TopicReader) -> anyhow::Result<()> {
+    let missing = dynamodb::missing_tables(&desk.connection).await.context("cannot look at the tables")?;
+    let own = match (missing.len(), missing.contains(&desk.connection.tables().checkpoints)) {
+        (TABLES, _) => None,
+        (_, true) => return Ok(()),
+        _ => desk.changes.config().await.context("cannot read the configuration of the log of changes")?,
     };
     // Before a change-streamer has begun the log, every message in it is another deployment's.
-    let own = config.map_or_else(|| DeploymentId("".into()), |config| config.deployment);
+    let own = own.map_or_else(|| DeploymentId("".into()), |config| config.deployment);
     match kafka::foreign_log(reader, &own).await.context("cannot read the log of changes")? {
         None => Ok(()),
         Some(problem) => Err(Usage(format!("{problem}, by --changes-topic")).into()),
     }
 }
 
-/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`.
-fn prepared(changed: &Changed, wrong: &[String], start: &[String]) -> Answer {
->>>>>>> m-ready
+/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`; if
+/// the deployment is not new, these lines are what to do `next`.
+fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) -> Answer {
     let mut text = changed.text();
     for wrong in wrong {
         text.push_str(&format!("\nWRONG  {wrong}"));

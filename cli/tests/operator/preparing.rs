@@ -36,7 +36,6 @@ async fn without_yes_it_shows_which_tables_are_missing_and_creates_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-<<<<<<< HEAD
 async fn a_table_of_a_deployment_that_is_gone_is_named_and_its_empty_successor_has_to_be_adopted() {
     let stage = Stage::set().await;
     // The in-process cluster creates no topics, so those that are there stand for the others.
@@ -65,7 +64,9 @@ async fn a_table_of_a_deployment_that_is_gone_is_named_and_its_empty_successor_h
         let adopted = stage.tally(&["adopt", "tables", "--yes", "--why", "a test"]).await;
         assert_eq!(adopted.code, Some(0), "{adopted:?}");
     }
-=======
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_changes_with_messages_of_another_deployment_is_refused_before_anything_is_created() {
     let stage = Stage::set().await;
     let message = Message { read: stage.clock.now(), body: Body::Repaired(LossNumber(1)) };
@@ -80,7 +81,6 @@ async fn a_log_of_changes_with_messages_of_another_deployment_is_refused_before_
     let own =
         run(&mut stage.command(&["prepare", "-o", "json", "--boards-topic", "likes", "--blocks-topic", "likes"])).await;
     assert!(own.json()["found"].to_string().contains("topic changes is there"), "{own:?}");
->>>>>>> m-ready
 }
 
 /// Needs real brokers: librdkafka's in-process cluster creates no topics.

@@ -7,12 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use tally_core::audit::QueueReason;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
-<<<<<<< HEAD
-use tally_core::changes::Standing;
-use tally_core::register::Generation;
-=======
 use tally_core::changes::{Body, DeploymentId, LossNumber, Message, Standing};
->>>>>>> m-ready
+use tally_core::register::Generation;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_testkit::process::run;
