@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::cached::{Entry, FillToken, Slot, Stamp, StandingAt, TakeOver, TakeOverNumber, Told, Value};
+use tally_core::cached::{Entry, FillToken, Slot, Stamp, StandingAt, TakeOver, TakeOverNumber, Taken, Told, Value};
+use tally_core::changes::DeploymentId;
 
 use super::fold::Fold;
 use super::{Rule, State, Step, World};
@@ -139,8 +140,8 @@ impl World {
         let mut slot = (*self.slots.get(state.slot)).clone();
         let answer = match request {
             Request::TakeOver { number, standing } => {
-                let number = TakeOverNumber(number.into());
-                Answer::TakenOver(slot.take_over(number, &self.standings.get(standing)))
+                let taken = Taken { of: DeploymentId("own".into()), number: TakeOverNumber(number.into()) };
+                Answer::TakenOver(slot.take_over(taken, &self.standings.get(standing)))
             }
             Request::Tell { stamp, counter, standing } => {
                 let values: Vec<_> = counter.map(|counter| ((), self.value(counter))).into_iter().collect();
