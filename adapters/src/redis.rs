@@ -5,6 +5,7 @@
 //! an older version back.
 
 mod link;
+mod neighbour;
 mod partitions;
 mod scripts;
 mod settings;
@@ -13,6 +14,7 @@ mod silence;
 use redis::{IntoConnectionInfo as _, RedisError, Value};
 use tally_core::fault::Fault;
 
+pub use self::neighbour::Neighbour;
 pub use self::partitions::PartitionCache;
 pub use self::settings::Settings;
 

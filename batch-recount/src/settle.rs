@@ -20,10 +20,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tally_adapters::dynamodb::changes::Config;
 use tally_core::audit::{AuditRun, Summary};
-use tally_core::changes::{Body, Message, Nonce, partition_of};
+use tally_core::changes::{BadMessage, Body, Message, Nonce, partition_of};
 use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::log::Outgoing;
-use tally_core::topic::Offset;
+use tally_core::topic::{Offset, Partition};
 use tally_service::{Chance, Patience, Stop};
 
 use crate::calls::Calls;
@@ -116,10 +116,23 @@ pub struct Recount {
     chance: Chance,
 }
 
-/// Why a recount cannot go on: the log does not move, or is another one. The caller may begin again.
+/// Why a recount cannot go on. The caller may begin again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: is the change-streamer running?")]
-pub(crate) struct Behind(String);
+pub(crate) enum Behind {
+    /// The log does not move, or is another one.
+    #[error("{0}: is the change-streamer running?")]
+    Still(String),
+    /// The log has a message that cannot be read, where folds stop, too.
+    #[error("{partition}, offset {offset}: a message cannot be read: {bad}")]
+    Unreadable {
+        /// The partition of the log.
+        partition: Partition,
+        /// The message's offset.
+        offset: Offset,
+        /// What is wrong with it.
+        bad: BadMessage,
+    },
+}
 
 /// How often a recount checks for something that other processes do.
 const POLL: Duration = Duration::from_millis(200);
@@ -196,7 +209,7 @@ impl Recount {
         if configured(&self.ports, &self.calls).await? == self.config {
             return Ok(());
         }
-        Err(Behind("the topic of the log of changes was replaced during the recount".to_owned()).into())
+        Err(Behind::Still("the topic of the log of changes was replaced during the recount".to_owned()).into())
     }
 }
 

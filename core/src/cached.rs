@@ -14,6 +14,14 @@
 //! - A reader that misses a value first takes a **fill token** and then reads the table. A fold's write about that
 //!   counter replaces the token, so a fill that comes too late is refused.
 //!
+//! Two deployments with one table prefix on one Redis share the keys, so a standing names its **deployment**. One of
+//! another deployment counts as absent, and with it its values, which count only beside the standing of their number. A
+//! take-over replaces it at any place, since places of two logs cannot be compared. A write or a fill of one deployment
+//! that lands after a take-over of the other finds another number and is refused, however late it is, and also if a
+//! failover has brought the other's standing back. A reader that has the standing of one take-over and gets a token of
+//! another one drops the token: that may be a token of the other deployment, whose table it has not read. So two live
+//! deployments only take the cache away from each other. Both read their tables, and warn.
+//!
 //! [`Slot`] has these rules as plain functions; the implementations of [`Cache`] do the same.
 
 mod slot;
@@ -24,7 +32,7 @@ use async_trait::async_trait;
 pub use slot::{Entry, Held, Slot, Stamp};
 pub use text::BadText;
 
-use crate::changes::{Place, Standing};
+use crate::changes::{DeploymentId, Place, Standing};
 use crate::fold::Counter;
 use crate::ids::{CounterId, CounterKind};
 use crate::ports::Outcome;
@@ -82,10 +90,21 @@ pub struct StandingAt {
 /// What a partition of the cache has for some counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Got {
+    /// The take-over that the standing and the values are of.
+    pub taken: Option<Taken>,
     /// The standing that belongs to the values; without one there are no values.
     pub stated: Option<StandingAt>,
     /// The values, in the order of the question.
     pub values: Vec<Option<Value>>,
+}
+
+/// A take-over as the cache has it. What a reader gets counts only if this is of the reader's deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Taken {
+    /// The deployment whose fold took the partition over.
+    pub of: DeploymentId,
+    /// The number of the take-over.
+    pub number: TakeOverNumber,
 }
 
 /// The random number of one take-over.
@@ -147,11 +166,12 @@ pub struct FillToken {
 /// The cache. It may be slow, empty or unreachable: no caller's answer depends on it.
 #[async_trait]
 pub trait Cache: Send + Sync {
-    /// Returns the standing of a partition and the values of some of its counters.
+    /// Returns the standing of a partition and the values of some of its counters, and whose they are.
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got>;
 
     /// Asks for the right to fill a missing value. Returns `None` while another caller has it, the value is there, or
-    /// there is no standing. Repeating it is safe: a late copy makes a token that no caller has.
+    /// there is no standing. The caller uses the token only if it is of the take-over whose standing it has. Repeating
+    /// it is safe: a late copy makes a token that no caller has.
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>>;
 
     /// Writes a value if the token is still there. The caller must have read the value from the table consistently,
@@ -159,11 +179,12 @@ pub trait Cache: Send + Sync {
     /// written.
     async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool>;
 
-    /// Takes a partition over with the standing of a place up to which every change is in the *table* already. Readers
-    /// skip what was cached before, so nothing before that place has to be told. Returns `None` where the cache has a
-    /// standing of a later place: the caller goes on to that place first. Repeating it is safe: the standing of a copy
-    /// is true whenever it arrives, and the fold whose later writes it undoes gets [`Told::Lost`] for its next one.
-    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>>;
+    /// Takes a partition over for the deployment `of`, with the standing of a place up to which every change is in the
+    /// *table* already. Readers skip what was cached before, so nothing before that place has to be told. Returns `None`
+    /// where the cache has a standing of a later place of this deployment: the caller goes on to that place first.
+    /// Repeating it is safe: the standing of a copy is true whenever it arrives, and the fold whose later writes it
+    /// undoes gets [`Told::Lost`] for its next one.
+    async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>>;
 
     /// Replaces older values and fills under way, then the standing if one is given. Every change before that
     /// standing's place must be told with this call or earlier ones that were answered. Values count as not told after

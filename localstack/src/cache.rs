@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
+use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
@@ -89,8 +90,8 @@ impl Cache for Switchable {
         self.now()?.fill(partition, counter, token, value).await
     }
 
-    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-        self.now()?.take_over(partition, stated).await
+    async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+        self.now()?.take_over(partition, of, stated).await
     }
 
     async fn tell(
@@ -128,7 +129,8 @@ mod tests {
     async fn what_expires_is_forgotten_and_who_may_write_is_not() {
         let cache = Switchable::embedded(PartitionCache::default());
         let (kept, value) = (likes("kept"), Value { likes: 1, ..Value::default() });
-        let mut take_over = cache.take_over(0, &StandingAt::default()).await.unwrap().unwrap();
+        let mut take_over =
+            cache.take_over(0, &DeploymentId("d".into()), &StandingAt::default()).await.unwrap().unwrap();
         let token = cache.begin_fill(0, &kept).await.unwrap().unwrap();
         assert!(cache.fill(0, &kept, &token, &value).await.unwrap());
         cache.expire();
@@ -140,7 +142,8 @@ mod tests {
     async fn a_cache_that_was_away_comes_back_empty_and_takes_no_fill_begun_before() {
         let cache = Switchable::embedded(PartitionCache::default());
         let (kept, begun, value) = (likes("kept"), likes("begun"), Value { likes: 1, ..Value::default() });
-        let mut take_over = cache.take_over(0, &StandingAt::default()).await.unwrap().unwrap();
+        let mut take_over =
+            cache.take_over(0, &DeploymentId("d".into()), &StandingAt::default()).await.unwrap().unwrap();
         let token = cache.begin_fill(0, &kept).await.unwrap().unwrap();
         assert!(cache.fill(0, &kept, &token, &value).await.unwrap());
         assert_eq!(value_of(&cache, &kept).await, Ok(Some(value)));

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tally_core::cached::{Cache, Entry, FillToken, Got, Slot, StandingAt, TakeOver, TakeOverNumber, Told, Value};
+use tally_core::cached::{
+    Cache, Entry, FillToken, Got, Slot, StandingAt, TakeOver, TakeOverNumber, Taken, Told, Value,
+};
+use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tokio::time::Instant;
@@ -127,7 +130,8 @@ impl Cache for PartitionCache {
         let mut state = self.state.lock();
         let slot = state.slot(partition);
         let values = counters.iter().map(|counter| slot.get(counter)).collect();
-        Ok(Got { values, stated: slot.held.as_ref().map(|held| held.stated.clone()) })
+        let (taken, stated) = slot.held.clone().map(|held| (held.taken, held.stated)).unzip();
+        Ok(Got { taken, stated, values })
     }
 
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
@@ -153,10 +157,10 @@ impl Cache for PartitionCache {
         Ok(state.slot(partition).fill(counter, *token, *value))
     }
 
-    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+    async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
         let mut state = self.state.lock();
-        let number = TakeOverNumber(state.draw());
-        Ok(state.slot(partition).take_over(number, stated))
+        let taken = Taken { of: of.clone(), number: TakeOverNumber(state.draw()) };
+        Ok(state.slot(partition).take_over(taken, stated))
     }
 
     async fn tell(

@@ -1,17 +1,20 @@
 //! The cache: values of counters beside the standing of their partition of `changes`, which says up to when all changes
 //! are counted. All keys of a partition are in one hash slot, so one command reads or writes them together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::{Cmd, Value as Answer, cmd};
 use tally_core::cached::{Cache, Entry, FillToken, Got, Held, StandingAt, TakeOver, TakeOverNumber, Told, Value};
+use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::Outcome;
 use tally_service::Chance;
 
 use super::link::Link;
+use super::neighbour::Neighbour;
 use super::scripts::{BEGIN, FILL, Script, TAKE_OVER, TELL};
 use super::{Settings, fault, text};
 
@@ -28,6 +31,7 @@ pub struct PartitionCache {
     prefix: CachePrefix,
     ttl: Duration,
     chance: Chance,
+    neighbour: Arc<Neighbour>,
 }
 
 impl PartitionCache {
@@ -41,6 +45,7 @@ impl PartitionCache {
             prefix: settings.prefix.clone(),
             ttl: settings.ttl,
             chance: Chance::from_entropy(),
+            neighbour: Arc::default(),
         })
     }
 
@@ -69,11 +74,12 @@ impl Cache for PartitionCache {
         let mut found = found.iter().map(text);
         let held: Option<Held> = found.next().flatten().and_then(|text| text.parse().ok());
         let value = |text: Option<&str>| match text?.parse() {
-            Ok(Entry::Value(number, value)) if number == held.as_ref()?.number => Some(value),
+            Ok(Entry::Value(number, value)) if number == held.as_ref()?.taken.number => Some(value),
             _ => None,
         };
         let values = found.map(value).collect();
-        Ok(Got { values, stated: held.map(|held| held.stated) })
+        let (taken, stated) = held.map(|held| (held.taken, held.stated)).unzip();
+        Ok(Got { taken, stated, values })
     }
 
     /// Safe to repeat: see the port.
@@ -92,11 +98,16 @@ impl Cache for PartitionCache {
     }
 
     /// Safe to repeat: see the port.
-    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+    async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
         let number = TakeOverNumber(self.chance.token());
-        let args = vec![number.to_string(), stated.at.to_string(), stated.to_string(), millis(self.ttl)];
+        let (place, own) = (stated.at.to_string(), of.0.to_string());
+        let args = vec![number.to_string(), own, place, stated.to_string(), millis(self.ttl)];
         let answer = self.call(&TAKE_OVER, vec![self.prefix.standing(partition)], args).await?;
-        Ok((answer == Answer::Int(1)).then(|| TakeOver::new(number)))
+        let before = text(&answer);
+        if let Some(other) = before.filter(|before| **before != *of.0) {
+            self.neighbour.found(partition, other, of);
+        }
+        Ok(before.map(|_| TakeOver::new(number)))
     }
 
     /// Safe to repeat: a copy finds its own sequence number, or a later one.

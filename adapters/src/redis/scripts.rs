@@ -1,4 +1,5 @@
-//! The scripts that write the cache. Nothing else writes counts and standings there.
+//! The scripts that write the cache. Nothing else writes counts and standings there. They read with `MGET`, for which a
+//! key of another type than a string is absent, and `SET` replaces it.
 
 use std::sync::LazyLock;
 
@@ -17,15 +18,16 @@ return 1
 });
 
 /// Takes a partition over, as `tally_core::cached::Slot::take_over` does. KEYS: the standing. ARGV: the number, the
-/// place, the standing, its lifetime in ms.
+/// deployment, the place, the standing, its lifetime in ms. Answers the deployment whose standing it replaced, or its
+/// own if there was none; or nothing if it did not take the partition over.
 pub(super) static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local function less(a, b) return #a < #b or #a == #b and a < b end
-local at = string.match(redis.call('GET', KEYS[1]) or '', '^2:%x+:%d+:(%d+):')
-if at and less(ARGV[2], at) then return 0 end
-redis.call('SET', KEYS[1], '2:' .. ARGV[1] .. ':0:' .. ARGV[3], 'PX', ARGV[4])
-return 1
+local of, at = string.match(redis.call('MGET', KEYS[1])[1] or '', '^3:%x+:%d+:([^:]*):(%d+):')
+if of == ARGV[2] and less(ARGV[3], at) then return false end
+redis.call('SET', KEYS[1], '3:' .. ARGV[1] .. ':0:' .. ARGV[2] .. ':' .. ARGV[4], 'PX', ARGV[5])
+return of or ARGV[2]
 ",
     )
 });
@@ -37,23 +39,23 @@ pub(super) static TELL: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local function less(a, b) return #a < #b or #a == #b and a < b end
-local number, sequence, stated = string.match(redis.call('GET', KEYS[1]) or '', '^2:(%x+):(%d+):(.*)$')
+local number, sequence, of, stated = string.match(redis.call('MGET', KEYS[1])[1] or '', '^3:(%x+):(%d+):([^:]*):(.*)$')
 if number ~= ARGV[1] then return -1 end
 if sequence == ARGV[3] then return 0 end
 if less(sequence, ARGV[2]) or less(ARGV[3], sequence) then return -1 end
 local written = 0
 for nth = 2, #KEYS do
   local value, version, lifetime = ARGV[3 * nth], ARGV[3 * nth + 1], ARGV[3 * nth + 2]
-  local held = redis.call('GET', KEYS[nth]) or ''
-  local of, older = string.match(held, '^2:(%x+):(%d+):')
-  if of then older = less(older, version) else of, older = string.match(held, '^0:(%x+):'), true end
-  if of == number and older then
+  local held = redis.call('MGET', KEYS[nth])[1] or ''
+  local under, older = string.match(held, '^2:(%x+):(%d+):')
+  if under then older = less(older, version) else under, older = string.match(held, '^0:(%x+):'), true end
+  if under == number and older then
     redis.call('SET', KEYS[nth], value, 'PX', lifetime)
     written = written + 1
   end
 end
 if ARGV[5] ~= '' then stated = ARGV[5] end
-redis.call('SET', KEYS[1], '2:' .. number .. ':' .. ARGV[3] .. ':' .. stated, 'PX', ARGV[4])
+redis.call('SET', KEYS[1], '3:' .. number .. ':' .. ARGV[3] .. ':' .. of .. ':' .. stated, 'PX', ARGV[4])
 return written
 ",
     )
@@ -64,8 +66,8 @@ return written
 pub(super) static BEGIN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-local number, sequence = string.match(redis.call('GET', KEYS[1]) or '', '^2:(%x+):(%d+):')
-if not number or string.match(redis.call('GET', KEYS[2]) or '', '^[02]:(%x+):') == number then return false end
+local number, sequence = string.match(redis.call('MGET', KEYS[1])[1] or '', '^3:(%x+):(%d+):')
+if not number or string.match(redis.call('MGET', KEYS[2])[1] or '', '^[02]:(%x+):') == number then return false end
 local token = '0:' .. number .. ':' .. sequence .. ':' .. ARGV[1]
 redis.call('SET', KEYS[2], token, 'PX', ARGV[2])
 return token

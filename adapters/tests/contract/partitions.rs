@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, Got, StandingAt, TakeOver, Told, Value};
-use tally_core::changes::{LossNumber, Place, Standing};
+use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::ids::CounterId;
 use tally_core::time::UnixMillis;
 
@@ -19,10 +19,16 @@ pub(crate) async fn contract(cache: &dyn Cache, partition: u32) {
     a_take_over_empties_the_partition(cache, partition + 3).await;
     a_partition_with_a_later_standing_is_not_taken_over(cache, partition + 4).await;
     a_write_without_an_answer_does_not_stop_the_fold(cache, partition + 5).await;
+    another_deployments_standing_is_replaced_whatever_its_place(cache, partition + 10).await;
     copies_and_late_writes_change_nothing(cache, partition + 6).await;
     many_values_are_written_before_the_standing(cache, partition + 7).await;
     values_are_read_as_they_were_written(cache, partition + 8).await;
     versions_are_compared_as_numbers(cache, partition + 9).await;
+}
+
+/// The deployment of the tests.
+pub(crate) fn own() -> DeploymentId {
+    DeploymentId("own".into())
 }
 
 pub(crate) fn at(place: u64) -> StandingAt {
@@ -35,7 +41,7 @@ pub(crate) fn value(version: u64) -> Value {
 }
 
 pub(crate) async fn take_over(cache: &dyn Cache, partition: u32, place: u64) -> TakeOver {
-    cache.take_over(partition, &at(place)).await.unwrap().unwrap()
+    cache.take_over(partition, &own(), &at(place)).await.unwrap().unwrap()
 }
 
 pub(crate) async fn fill(cache: &dyn Cache, partition: u32, post: &CounterId, value: Value) {
@@ -44,8 +50,15 @@ pub(crate) async fn fill(cache: &dyn Cache, partition: u32, post: &CounterId, va
 }
 
 pub(crate) async fn got(cache: &dyn Cache, partition: u32, post: &CounterId) -> (Option<StandingAt>, Option<Value>) {
-    let Got { stated, mut values } = cache.get(partition, std::slice::from_ref(post)).await.unwrap();
+    let (stated, mut values) = read(cache, partition, std::slice::from_ref(post)).await;
     (stated, values.remove(0))
+}
+
+/// The standing and the values of some counters.
+async fn read(cache: &dyn Cache, partition: u32, posts: &[CounterId]) -> (Option<StandingAt>, Vec<Option<Value>>) {
+    let Got { taken, stated, values } = cache.get(partition, posts).await.unwrap();
+    assert_eq!(taken.map(|taken| taken.of), stated.as_ref().map(|_| own()));
+    (stated, values)
 }
 
 async fn tell(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, told: &[(&CounterId, u64)]) -> Told {
@@ -70,8 +83,8 @@ async fn a_value_is_filled_with_a_token(cache: &dyn Cache, partition: u32) {
     assert_eq!(cache.fill(partition, &post, &token, &value(4)).await, Ok(true));
     assert_eq!(cache.fill(partition, &post, &token, &value(5)).await, Ok(false), "the token is taken");
     assert_eq!(cache.begin_fill(partition, &post).await, Ok(None), "a value is there");
-    let found = cache.get(partition, &[other, post]).await;
-    assert_eq!(found, Ok(Got { stated: Some(at(3)), values: vec![None, Some(value(4))] }));
+    let found = read(cache, partition, &[other, post]).await;
+    assert_eq!(found, (Some(at(3)), vec![None, Some(value(4))]));
 }
 
 async fn a_fold_only_replaces_older_values_and_fills_under_way(cache: &dyn Cache, partition: u32) {
@@ -86,8 +99,8 @@ async fn a_fold_only_replaces_older_values_and_fills_under_way(cache: &dyn Cache
     }
     assert_eq!(cache.fill(partition, &filling, &token, &value(9)).await, Ok(false), "the token is gone");
     assert_eq!(cache.tell(partition, &mut hold, &[], Some(&at(6))).await, Ok(Told::Written(0)));
-    let found = cache.get(partition, &[there, filling, absent]).await;
-    assert_eq!(found, Ok(Got { stated: Some(at(6)), values: vec![Some(value(6)), Some(value(6)), None] }));
+    let found = read(cache, partition, &[there, filling, absent]).await;
+    assert_eq!(found, (Some(at(6)), vec![Some(value(6)), Some(value(6)), None]));
 }
 
 async fn a_take_over_empties_the_partition(cache: &dyn Cache, partition: u32) {
@@ -109,7 +122,7 @@ async fn a_take_over_empties_the_partition(cache: &dyn Cache, partition: u32) {
 
 async fn a_partition_with_a_later_standing_is_not_taken_over(cache: &dyn Cache, partition: u32) {
     let mut hold = take_over(cache, partition, 10).await;
-    assert_eq!(cache.take_over(partition, &at(9)).await, Ok(None));
+    assert_eq!(cache.take_over(partition, &own(), &at(9)).await, Ok(None));
     assert_eq!(
         tell(cache, partition, &mut hold, &[]).await,
         Told::Written(0),
@@ -118,6 +131,22 @@ async fn a_partition_with_a_later_standing_is_not_taken_over(cache: &dyn Cache, 
     let mut other = take_over(cache, partition, 10).await;
     assert_eq!(tell(cache, partition, &mut hold, &[]).await, Told::Lost);
     assert_eq!(tell(cache, partition, &mut other, &[]).await, Told::Written(0));
+}
+
+async fn another_deployments_standing_is_replaced_whatever_its_place(cache: &dyn Cache, partition: u32) {
+    let (post, other) = (post("p"), DeploymentId("other".into()));
+    let mut theirs = cache.take_over(partition, &other, &at(10)).await.unwrap().unwrap();
+    fill(cache, partition, &post, value(12)).await;
+    let found = cache.get(partition, &[]).await.unwrap().taken.unwrap();
+    assert_eq!(found.of, other, "a reader sees the deployment");
+    let mut hold = take_over(cache, partition, 9).await;
+    assert_eq!(got(cache, partition, &post).await, (Some(at(9)), None), "its values do not count");
+    assert_eq!(tell(cache, partition, &mut theirs, &[(&post, 13)]).await, Told::Lost);
+    let token = cache.begin_fill(partition, &post).await.unwrap().unwrap();
+    assert_ne!(token.number(), found.number, "a reader of the other deployment drops the token");
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 10)]).await, Told::Written(1));
+    assert!(cache.take_over(partition, &other, &at(3)).await.unwrap().is_some());
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 11)]).await, Told::Lost);
 }
 
 async fn a_write_without_an_answer_does_not_stop_the_fold(cache: &dyn Cache, partition: u32) {
@@ -157,7 +186,7 @@ async fn many_values_are_written_before_the_standing(cache: &dyn Cache, partitio
     }
     let values: Vec<_> = posts.iter().map(|post| (post.clone(), value(2))).collect();
     assert_eq!(cache.tell(partition, &mut hold, &values, Some(&at(2))).await, Ok(Told::Written(300)));
-    let Got { stated, values } = cache.get(partition, &posts).await.unwrap();
+    let (stated, values) = read(cache, partition, &posts).await;
     assert_eq!(stated, Some(at(2)));
     for (nth, found) in values.into_iter().enumerate() {
         assert_eq!(found, (nth % 2 == 0).then(|| value(2)), "{nth}");
@@ -176,13 +205,12 @@ async fn values_are_read_as_they_were_written(cache: &dyn Cache, partition: u32)
     let stated =
         [StandingAt { at: Place::default(), standing: Standing::default() }, StandingAt { at: last, standing: full }];
     for stated in stated {
-        cache.take_over(partition, &stated).await.unwrap().unwrap();
+        cache.take_over(partition, &own(), &stated).await.unwrap().unwrap();
         for post in &posts {
             assert_eq!(got(cache, partition, post).await, (Some(stated.clone()), None));
             fill(cache, partition, post, rare).await;
         }
-        let found = cache.get(partition, &posts).await;
-        assert_eq!(found, Ok(Got { stated: Some(stated), values: vec![Some(rare); posts.len()] }));
+        assert_eq!(read(cache, partition, &posts).await, (Some(stated), vec![Some(rare); posts.len()]));
     }
 }
 
@@ -222,7 +250,7 @@ async fn a_full_cache_drops_the_value_that_was_requested_first() {
     let cache = PartitionCache::bounded(3);
     let posts: Vec<_> = (0..5).map(|n| post(&format!("p-{n}"))).collect();
     for (partition, post) in (0..2).cycle().zip(&posts) {
-        cache.take_over(partition, &at(1)).await.unwrap().unwrap();
+        cache.take_over(partition, &own(), &at(1)).await.unwrap().unwrap();
         fill(&cache, partition, post, value(1)).await;
     }
     let kept = |partition| cache.snapshot(partition).entries.into_keys().collect::<Vec<_>>();

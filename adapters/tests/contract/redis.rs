@@ -20,7 +20,7 @@ use tally_testkit::{PATIENCE, eventually};
 use tokio::time::Instant;
 
 use crate::likes::post;
-use crate::partitions::{at, contract, fill, got, take_over, value};
+use crate::partitions::{at, contract, fill, got, own, take_over, value};
 
 use server::{Server, three_nodes};
 
@@ -63,7 +63,7 @@ async fn a_cluster_elsewhere_keeps_the_contract() {
 async fn goes_on(cache: &dyn Cache, partition: u32, hold: &mut TakeOver, post: &CounterId, place: u64) -> Outcome<()> {
     let values = [(post.clone(), value(place))];
     if cache.tell(partition, hold, &values, Some(&at(place))).await? == Told::Lost {
-        *hold = cache.take_over(partition, &at(place)).await?.expect("no later place was stated");
+        *hold = cache.take_over(partition, &own(), &at(place)).await?.expect("no later place was stated");
     }
     Ok(())
 }
@@ -288,7 +288,7 @@ async fn deployments_and_partitions_on_one_server_share_no_key() {
 async fn a_value_of_an_unknown_version_counts_as_missing() {
     let server = Server::start(false).await;
     let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
-    for text in ["", "1:7:3:1:99", "3:ab:7:1:-:-:", "2:ab", "2:xyz:0:9:-:-:"] {
+    for text in ["", "1:7:3:1:99", "2:ab:7:1:-:-:", "4:ab:7:own:1:-:-:", "3:ab", "3:xyz:0:own:9:-:-:"] {
         let () = server.raw().set("{7}", text).unwrap();
         assert_eq!(got(&cache, 7, &post).await, (None, None), "{text:?}");
         let mut hold = take_over(&cache, 7, 1).await;
@@ -297,6 +297,21 @@ async fn a_value_of_an_unknown_version_counts_as_missing() {
         assert_eq!(got(&cache, 7, &post).await, (Some(at(1)), None), "{text:?}");
         fill(&cache, 7, &post, value(1)).await;
     }
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
+async fn a_standing_of_another_type_is_taken_over() {
+    let server = Server::start(false).await;
+    let (cache, post) = (PartitionCache::new(&server.settings()).unwrap(), post("p"));
+    let () = server.raw().rpush("{7}", "x").unwrap();
+    let () = server.raw().hset("{7}likes:p", "x", "y").unwrap();
+    let mut hold = take_over(&cache, 7, 1).await;
+    assert_eq!(got(&cache, 7, &post).await, (Some(at(1)), None));
+    let values = [(post.clone(), value(2))];
+    assert_eq!(cache.tell(7, &mut hold, &values, Some(&at(2))).await, Ok(Told::Written(0)));
+    fill(&cache, 7, &post, value(2)).await;
+    assert_eq!(got(&cache, 7, &post).await, (Some(at(2)), Some(value(2))));
 }
 
 /// A late copy of a request for a token makes another token once the fold has written.

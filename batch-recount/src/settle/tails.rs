@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tally_core::backoff::Backoff;
 use tally_core::changes::{Entry, Filter, Item, Message, Place};
 use tally_core::fault::Fault;
@@ -83,7 +82,7 @@ impl<'a, T: Send> Tails<'a, T> {
     /// Reads every tail up to where its log ends now.
     ///
     /// # Errors
-    /// A message that cannot be read.
+    /// [`Behind::Unreadable`] at a message that cannot be read.
     pub(super) async fn read_on(&mut self) -> anyhow::Result<()> {
         let (of, logs) = (self.of, self.of.logs().await?);
         for (index, tail) in &mut self.tails {
@@ -105,7 +104,9 @@ impl<'a, T: Send> Tails<'a, T> {
                 for record in records.iter() {
                     let at = Place::new(tail.place.generation(), record.offset);
                     let message = Message::read(record.value.unwrap_or_default(), &of.config.deployment);
-                    let message = message.with_context(|| format!("{partition}, offset {}", record.offset))?;
+                    let unreadable =
+                        |bad| Behind::Unreadable { partition: partition.clone(), offset: record.offset, bad };
+                    let message = message.map_err(unreadable)?;
                     tail.filter.take(at, record.at, &message, |item, _| {
                         if let Item::Entry(entry) = item {
                             (self.take)(&mut self.taken, at, entry);
@@ -187,14 +188,16 @@ impl Recount {
         tails.read_on().await?;
         let is_late = |reached: Reached| !reached.is_whole || reached.as_of < Some(until);
         match tails.tails.values().find(|tail| is_late(tail.reached())) {
-            Some(tail) => Err(Behind(format!("{} does not have all changes of before {until}", tail.partition)).into()),
+            Some(tail) => {
+                Err(Behind::Still(format!("{} does not have all changes of before {until}", tail.partition)).into())
+            }
             None => Ok(()),
         }
     }
 
     /// Begins the tails. Fails with [`Behind`] while they cannot begin.
     async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<BTreeMap<u32, Tail>> {
-        let behind = |why: String| Err(Behind(format!("a recount cannot begin: {why}")).into());
+        let behind = |why: String| Err(Behind::Still(format!("a recount cannot begin: {why}")).into());
         let (open, logs, changes) = (self.open_losses().await?, self.logs().await?, &self.ports.changes);
         let mut tails = BTreeMap::new();
         for index in partitions {

@@ -117,6 +117,21 @@ async fn a_watching_process_whose_log_was_trimmed_past_the_folds_waits_for_the_f
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watching_process_waits_by_name_at_a_message_that_cannot_be_read() {
+    let world = World::start().await;
+    world.fill(1, 10).await;
+    world.folds.store(false, Ordering::Relaxed);
+    world.garble();
+    let watching = waits(&world, "a message cannot be read").await;
+    // Without the message it waits for the folds.
+    world.trim().await;
+    let readiness = watching.host().readiness().clone();
+    let condition = || format!("{:?}", readiness.report().conditions.get("changes"));
+    world.eventually("it has looked again", async || condition().contains("which is not in the log")).await;
+    watching.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_second_look_leaves_unsettled_is_queued_again() {
     let world = World::start().await;
     world.fill(1, 10).await;

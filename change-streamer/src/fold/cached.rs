@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_core::cached::{Cache, StandingAt, TakeOver, Told, Value};
+use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tokio::time::Instant;
 
@@ -14,6 +15,7 @@ use crate::metrics;
 /// answers again. That empties it, so no reader finds a value that has missed a change.
 pub(super) struct Cached {
     cache: Option<Arc<dyn Cache>>,
+    deployment: DeploymentId,
     partition: u32,
     hold: Option<TakeOver>,
     /// When this fold may take the cache over.
@@ -24,8 +26,8 @@ pub(super) struct Cached {
 const LOST: Duration = Duration::from_secs(3);
 
 impl Cached {
-    pub(super) fn new(cache: Option<Arc<dyn Cache>>, partition: u32) -> Self {
-        Self { cache, partition, hold: None, from: Instant::now() }
+    pub(super) fn new(cache: Option<Arc<dyn Cache>>, deployment: DeploymentId, partition: u32) -> Self {
+        Self { cache, deployment, partition, hold: None, from: Instant::now() }
     }
 
     /// Tells the cache the values of a flush, also those that the table had already, and the standing behind all of
@@ -57,7 +59,7 @@ impl Cached {
             return;
         }
         // Everything before the place of the standing is in the table by now.
-        match cache.take_over(self.partition, stated).await {
+        match cache.take_over(self.partition, &self.deployment, stated).await {
             Ok(hold) => self.hold = hold,
             Err(fault) => tracing::warn!(partition = self.partition, %fault, "the cache was not taken over"),
         }

@@ -80,7 +80,7 @@ impl PartitionFold {
         readiness: &Readiness,
     ) -> Self {
         let (index, now) = (log.partition().index, Instant::now());
-        let cached = Cached::new(folding.cache.clone(), index);
+        let cached = Cached::new(folding.cache.clone(), folding.deployment.clone(), index);
         Self {
             cached,
             folding,

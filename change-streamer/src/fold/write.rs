@@ -2,7 +2,7 @@
 //! Every update names the values that it replaces. A refused one comes back with the counter as it is; the fold then
 //! applies the changes that this counter does not have yet, and writes again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use anyhow::anyhow;
@@ -29,6 +29,8 @@ const READ: usize = 100;
 /// The part of a flush that is not written yet, and the values written so far, which the cache is told.
 struct Work<'f> {
     left: BTreeMap<&'f CounterId, &'f [Pending]>,
+    /// Counters whose update the store has found wrong.
+    wrong: BTreeSet<CounterId>,
     written: Vec<(CounterId, Value)>,
 }
 
@@ -43,7 +45,7 @@ impl PartitionFold {
             self.known.forget(id);
             consistency = Consistency::Strong;
         }
-        let (mut work, mut tries) = (Work { left, written: Vec::new() }, 0);
+        let (mut work, mut tries) = (Work { left, wrong: BTreeSet::new(), written: Vec::new() }, 0);
         while !work.left.is_empty() {
             for damaged in self.read(work.left.keys().copied(), consistency, stop).await? {
                 work.left.remove(&damaged);
@@ -55,6 +57,9 @@ impl PartitionFold {
                 done.push((update, outcome));
             }
             let failed = self.learn(done, &mut work)?;
+            if !work.wrong.is_empty() {
+                consistency = Consistency::Strong;
+            }
             if let Some(fault) = failed {
                 self.patience.pause("write counters", fault, &mut tries, Until::LastCall(stop)).await?;
             }
@@ -70,7 +75,7 @@ impl PartitionFold {
         // In a table that was adopted, an absent counter may have had any value. Until the standing knows of that loss, a
         // reader could call the new one exact.
         let is_unsure = self.adopted.is_some_and(|since| flush.standing.as_of.is_none_or(|as_of| as_of <= since));
-        let Work { left, written } = work;
+        let Work { left, written, .. } = work;
         left.retain(|id, pending| {
             let before = self.known.get(id).cloned().flatten();
             let Some(After { mut counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
@@ -134,7 +139,11 @@ impl PartitionFold {
                     }
                 }
                 Written::Failed(fault @ Fault::Poison(_)) => {
-                    return Err(anyhow!(fault).context(format!("the store refuses the counter {id}")));
+                    // Perhaps the item cannot be read any more. The next read shows it.
+                    if !work.wrong.insert(id.clone()) {
+                        return Err(anyhow!(fault).context(format!("the store refuses the counter {id}")));
+                    }
+                    self.known.forget(&id);
                 }
                 Written::Failed(fault) => {
                     self.known.forget(&id);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FillToken, StandingAt, TakeOver, TakeOverNumber, Told, Value};
+use super::{FillToken, StandingAt, TakeOver, TakeOverNumber, Taken, Told, Value};
 
 /// One partition of the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,8 +17,7 @@ pub struct Slot<K> {
 /// Who took the partition over, the last write, and the standing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// The number of the take-over.
-    pub number: TakeOverNumber,
+    pub taken: Taken,
     /// The sequence number of the last write.
     pub sequence: u64,
     pub stated: StandingAt,
@@ -51,6 +50,11 @@ impl<K> Default for Slot<K> {
 }
 
 impl FillToken {
+    /// Returns the number of the take-over under which the token was given.
+    pub fn number(&self) -> TakeOverNumber {
+        self.number
+    }
+
     /// Returns the random number that tells the token from all others.
     pub fn nonce(&self) -> u128 {
         self.nonce
@@ -84,14 +88,14 @@ impl<K: Ord + Clone> Slot<K> {
     /// Returns the value of a counter, if it was written under the standing's take-over.
     pub fn get(&self, counter: &K) -> Option<Value> {
         match self.entries.get(counter)? {
-            Entry::Value(number, value) if *number == self.held.as_ref()?.number => Some(*value),
+            Entry::Value(number, value) if *number == self.held.as_ref()?.taken.number => Some(*value),
             _ => None,
         }
     }
 
     /// Gives the right to fill a value that is missing, or was written under another take-over.
     pub fn begin_fill(&mut self, counter: &K, nonce: u128) -> Option<FillToken> {
-        let Held { number, sequence, .. } = *self.held.as_ref()?;
+        let Held { taken: Taken { number, .. }, sequence, .. } = *self.held.as_ref()?;
         if self.entries.get(counter).is_some_and(|entry| entry.number() == number) {
             return None;
         }
@@ -111,18 +115,19 @@ impl<K: Ord + Clone> Slot<K> {
         }
     }
 
-    /// Begins a take-over, unless the cache has a standing of a later place.
-    pub fn take_over(&mut self, number: TakeOverNumber, stated: &StandingAt) -> Option<TakeOver> {
-        if self.held.as_ref().is_some_and(|held| held.stated.at > stated.at) {
+    /// Begins a take-over, unless the cache has a standing of a later place of the same deployment.
+    pub fn take_over(&mut self, taken: Taken, stated: &StandingAt) -> Option<TakeOver> {
+        if self.held.as_ref().is_some_and(|held| held.taken.of == taken.of && held.stated.at > stated.at) {
             return None;
         }
-        self.held = Some(Held { number, sequence: 0, stated: stated.clone() });
+        let number = taken.number;
+        self.held = Some(Held { taken, sequence: 0, stated: stated.clone() });
         Some(TakeOver::new(number))
     }
 
     /// Carries out a fold's write. A copy of a write that has happened changes nothing.
     pub fn tell(&mut self, stamp: Stamp, values: &[(K, Value)], stated: Option<&StandingAt>) -> Told {
-        let Some(held) = self.held.as_mut().filter(|held| held.number == stamp.number) else { return Told::Lost };
+        let Some(held) = self.held.as_mut().filter(|held| held.taken.number == stamp.number) else { return Told::Lost };
         if held.sequence == stamp.to {
             return Told::Written(0);
         }

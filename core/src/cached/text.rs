@@ -2,7 +2,7 @@
 //!
 //! | what | text |
 //! |---|---|
-//! | standing | `2:number:sequence:at:as_of:loss:open`, where `open` is a list |
+//! | standing | `3:number:sequence:deployment:at:as_of:loss:open`, where `open` is a list |
 //! | value | `2:number:version:likes:gap:doubtful` |
 //! | fill under way | `0:number:sequence:nonce` |
 //!
@@ -14,8 +14,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::{Entry, FillToken, Held, StandingAt, TakeOverNumber, Value};
-use crate::changes::{LossNumber, Place, Standing};
+use super::{Entry, FillToken, Held, StandingAt, TakeOverNumber, Taken, Value};
+use crate::changes::{DeploymentId, LossNumber, Place, Standing};
 use crate::time::UnixMillis;
 
 /// No text that this version writes.
@@ -87,7 +87,8 @@ impl FromStr for StandingAt {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "2:{}:{}:{}", self.number, self.sequence, self.stated)
+        let Self { taken: Taken { of, number }, sequence, stated } = self;
+        write!(f, "3:{number}:{sequence}:{}:{stated}", of.0)
     }
 }
 
@@ -95,9 +96,13 @@ impl FromStr for Held {
     type Err = BadText;
 
     fn from_str(text: &str) -> Result<Self, BadText> {
-        let fields: Vec<&str> = text.splitn(4, ':').collect();
-        let ["2", take_over, sequence, stated] = fields[..] else { return Err(BadText) };
-        Ok(Self { number: take_over.parse()?, sequence: number(sequence)?, stated: stated.parse()? })
+        let mut fields = text.splitn(5, ':');
+        let mut field = || fields.next().ok_or(BadText);
+        let ("3", take_over, sequence, of, stated) = (field()?, field()?, field()?, field()?, field()?) else {
+            return Err(BadText);
+        };
+        let taken = Taken { of: DeploymentId(of.into()), number: take_over.parse()? };
+        Ok(Self { taken, sequence: number(sequence)?, stated: stated.parse()? })
     }
 }
 
@@ -166,15 +171,17 @@ mod tests {
             open: [5, 7].map(LossNumber).into(),
         };
         for (standing, text) in
-            [(full, "2:00000000000000ab:4:12:9:3:5,7"), (Standing::default(), "2:00000000000000ab:4:12:-:-:")]
+            [(full, "3:00000000000000ab:4:d-1:12:9:3:5,7"), (Standing::default(), "3:00000000000000ab:4:d-1:12:-:-:")]
         {
-            let held =
-                Held { number: NUMBER, sequence: 4, stated: StandingAt { at: Place::from_stored(12), standing } };
+            let taken = Taken { of: DeploymentId("d-1".into()), number: NUMBER };
+            let held = Held { taken, sequence: 4, stated: StandingAt { at: Place::from_stored(12), standing } };
             assert_eq!(held.to_string(), text);
             assert_eq!(text.parse(), Ok(held));
         }
-        for text in ["", "2", "1:ab:4:12:9:3:", "3:ab:4:12:9:3:", "2:xy:4:12:9:3:", "2:ab:4:12:9:3", "2:ab:4:12:9:3:5,"]
-        {
+        for text in ["", "3", "2:ab:4:12:9:3:", "3:ab:4:12:9:3:", "4:ab:4:d:12:9:3:", "3:xy:4:d:12:9:3:"] {
+            assert_eq!(text.parse::<Held>(), Err(BadText), "{text}");
+        }
+        for text in ["3:ab:4:d:12:9:3", "3:ab:4:d:12:9:3:5,", "3:ab:4:d:e:12:9:3:"] {
             assert_eq!(text.parse::<Held>(), Err(BadText), "{text}");
         }
     }

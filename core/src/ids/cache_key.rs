@@ -19,7 +19,8 @@ impl CachePrefix {
     }
 
     /// Returns the key of a counter's value in that partition: `{7}likes:p`, `a/{7}+views:p`. Neither a tables' prefix
-    /// nor a counter's name has a slash or a colon, so no two counters of any deployments share a key.
+    /// nor a counter's name has a slash or a colon, so no two counters share a key, unless their deployments have the
+    /// same prefix: then the standing says whose they are.
     pub fn value(&self, partition: u32, counter: &CounterId) -> String {
         format!("{}{}:{}", self.standing(partition), counter.name.marked(), counter.post)
     }

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_core::cached::{Cache, FillToken, Got, Value};
+use tally_adapters::redis::Neighbour;
+use tally_core::cached::{Cache, FillToken, Got, TakeOverNumber, Value};
+use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tokio::time::{Instant, timeout};
@@ -19,24 +21,31 @@ pub struct SharedCache {
     cache: Arc<dyn Cache>,
     budget: Duration,
     breaker: Arc<Breaker>,
+    neighbour: Arc<Neighbour>,
 }
 
 impl SharedCache {
     /// Allows each call of `cache` the time `budget`.
     pub fn new(cache: Arc<dyn Cache>, budget: Duration) -> Self {
-        Self { cache, budget, breaker: Arc::default() }
+        Self { cache, budget, breaker: Arc::default(), neighbour: Arc::default() }
     }
 
     /// Returns the cached standing of a partition and the values of `ids` in their order, read at one moment. Returns
-    /// `None` if the cache did not answer in time.
-    pub async fn get(&self, partition: u32, ids: &[CounterId]) -> Option<Got> {
+    /// `None` if the cache did not answer in time, or has none of the deployment `of`.
+    pub async fn get(&self, partition: u32, of: &DeploymentId, ids: &[CounterId]) -> Option<Got> {
         let got = self.call(self.cache.get(partition, ids)).await?;
+        let taken = got.taken.as_ref()?;
+        if taken.of != *of {
+            self.neighbour.found(partition, &taken.of.0, of);
+            return None;
+        }
         (got.values.len() == ids.len()).then_some(got)
     }
 
-    /// Returns the right to fill `id`, unless another reader has it.
-    pub async fn begin_fill(&self, partition: u32, id: &CounterId) -> Option<FillToken> {
-        self.call(self.cache.begin_fill(partition, id)).await.flatten()
+    /// Returns the right to fill `id`, unless another reader has it. Drops a token of another take-over than `number`,
+    /// which may be another deployment's.
+    pub async fn begin_fill(&self, partition: u32, number: TakeOverNumber, id: &CounterId) -> Option<FillToken> {
+        self.call(self.cache.begin_fill(partition, id)).await.flatten().filter(|token| token.number() == number)
     }
 
     /// Writes a value to the cache. Safe to repeat: the first copy uses up the token.
@@ -77,4 +86,26 @@ pub(super) struct Fill {
     pub(super) id: CounterId,
     pub(super) token: FillToken,
     pub(super) value: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_adapters::memory::PartitionCache;
+    use tally_core::cached::StandingAt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_of_another_deployment_that_took_the_cache_over_meanwhile_is_dropped() {
+        let [own, other] = ["own", "other"].map(|id| DeploymentId(id.into()));
+        let (cache, id) = (PartitionCache::default(), CounterId::likes("p".parse().unwrap()));
+        let shared = SharedCache::new(Arc::new(cache.clone()), Duration::from_secs(1));
+        let take_over = async |of| cache.take_over(7, of, &StandingAt::default()).await.unwrap().unwrap();
+        take_over(&own).await;
+        let number = shared.get(7, &own, &[]).await.unwrap().taken.unwrap().number;
+        take_over(&other).await;
+        assert_eq!(shared.begin_fill(7, number, &id).await, None);
+        assert_eq!(shared.get(7, &own, &[]).await, None);
+        assert!(cache.begin_fill(7, &id).await.unwrap().is_none(), "a token was given and dropped");
+    }
 }

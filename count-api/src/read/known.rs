@@ -8,6 +8,7 @@ use tally_adapters::dynamodb::Topics;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::dynamodb::regions::NamedRegions;
 use tally_core::cached::StandingAt;
+use tally_core::changes::DeploymentId;
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, Region};
 use tally_core::served;
@@ -21,6 +22,8 @@ use super::number::Beside;
 pub struct Known {
     /// When the read began.
     pub began: Now,
+    /// The deployment that the log belongs to.
+    deployment: Option<DeploymentId>,
     /// The generation of the log's topic, and the last generation that a fold has gone on in. They differ if the same
     /// topic lost its end.
     generations: (u16, u16),
@@ -52,7 +55,8 @@ impl Known {
         topics: Topics,
     ) -> Self {
         let generations = (log.generation, newest);
-        let mut known = Self { began, generations, ..Self::nothing(topics) };
+        let deployment = Some(log.deployment.clone());
+        let mut known = Self { began, deployment, generations, ..Self::nothing(topics) };
         let mut current = |partition| read.remove(&partition).filter(|stated| known.is_current(stated)).map(Arc::new);
         let partitions = (0..log.partitions).map(&mut current).collect();
         known.partitions = partitions;
@@ -69,6 +73,11 @@ impl Known {
             self.remotes.push((region, of));
         }
         self
+    }
+
+    /// Returns the deployment whose standings these are; `None` before they are known.
+    pub(super) fn deployment(&self) -> Option<&DeploymentId> {
+        self.deployment.as_ref()
     }
 
     /// Returns the name of this Region; `None` before it has one.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tally_core::cached::{FillToken, Got, StandingAt, Value};
+use tally_core::cached::{FillToken, Got, StandingAt, TakeOverNumber, Value};
 use tally_core::ids::CounterId;
 use tokio::time::Instant;
 
@@ -51,6 +51,7 @@ struct Ask {
 #[derive(Clone)]
 struct Stated {
     partition: u32,
+    number: TakeOverNumber,
     standing: Arc<StandingAt>,
 }
 
@@ -121,11 +122,14 @@ impl Layers {
         }
         let ask_partition = async |(partition, asks): (u32, Vec<&mut Ask>)| {
             let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
-            let Some(Got { stated: Some(stated), values }) = cache.get(partition, &ids).await else { return };
+            let Some(of) = known.deployment() else { return };
+            let got = cache.get(partition, of, &ids).await;
+            let Some(Got { taken: Some(taken), stated: Some(stated), values }) = got else { return };
             if !known.is_current(&stated) {
                 return;
             }
-            let (stated, now) = (Stated { partition, standing: Arc::new(stated) }, self.standings.now().wall);
+            let (number, standing, now) = (taken.number, Arc::new(stated), self.standings.now().wall);
+            let stated = Stated { partition, number, standing };
             for (ask, value) in asks.into_iter().zip(values) {
                 let beside = known.beside(&ask.lead.id, Some(Arc::clone(&stated.standing)));
                 ask.cached = value.map(|value| Number::new(value, beside, now));
@@ -174,8 +178,8 @@ impl Layers {
 /// since the request would wait for it twice.
 async fn take_tokens(cache: &SharedCache, asks: &mut [Ask]) {
     join_all(asks.iter_mut().map(async |ask| {
-        if let (None, Some(Stated { partition, .. })) = (&ask.cached, &ask.stated) {
-            ask.token = cache.begin_fill(*partition, &ask.lead.id).await;
+        if let (None, Some(Stated { partition, number, .. })) = (&ask.cached, &ask.stated) {
+            ask.token = cache.begin_fill(*partition, *number, &ask.lead.id).await;
         }
     }))
     .await;

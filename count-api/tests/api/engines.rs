@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::harness::{
-    BEGAN, PARTITIONS, counter, counter_id, define, eventually, get, partition, plant, post, post_id, request, send,
-    serve, set_up, standing,
+    BEGAN, PARTITIONS, counter, counter_id, define, eventually, get, log, partition, plant, post, post_id, request,
+    send, serve, set_up, standing,
 };
 
 /// The emulator behind a socket that can be closed and opened again, with everything in it.
@@ -154,7 +154,8 @@ impl RedisServer {
     async fn cache(&self) -> redis::PartitionCache {
         let cache = redis::PartitionCache::new(&redis::Settings::at(vec![self.url()])).unwrap();
         for partition in 0..PARTITIONS {
-            let taken = cache.take_over(partition, &standing(1_000, BEGAN, None, &[])).await.unwrap();
+            let taken =
+                cache.take_over(partition, &log(1).deployment, &standing(1_000, BEGAN, None, &[])).await.unwrap();
             assert!(taken.is_some(), "nothing later is there");
         }
         cache
@@ -210,7 +211,7 @@ async fn what_was_read_from_the_table_is_in_redis_and_what_redis_has_is_served()
     let held = async |id: &CounterId| cache.get(index, std::slice::from_ref(id)).await.unwrap().values.remove(0);
     eventually("it is filled", async || held(&id).await.is_some_and(|value| value.likes == 5)).await;
     let later = standing(2_000, BEGAN, None, &[]);
-    let mut hold = cache.take_over(index, &later).await.unwrap().expect("it is later");
+    let mut hold = cache.take_over(index, &log(1).deployment, &later).await.unwrap().expect("it is later");
     assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 5);
     eventually("it is filled again", async || held(&id).await.is_some()).await;
     let newer = Value::from(&counter(6, 2_001));

@@ -268,7 +268,8 @@ impl Deployed {
         set_up(this.connection()).await;
         this.checkpoints().config(Some(ShardCount::DEFAULT)).await.unwrap();
         for partition in 0..PARTITIONS {
-            let taken = this.cache.inner.take_over(partition, &standing(BEGINNING, BEGAN, None, &[])).await;
+            let stated = standing(BEGINNING, BEGAN, None, &[]);
+            let taken = this.cache.inner.take_over(partition, &log(1).deployment, &stated).await;
             taken.unwrap().expect("nothing later is there");
         }
         this.mended();

@@ -31,7 +31,7 @@ async fn answer_together(stream: TcpStream, pages: Arc<AtomicUsize>) -> std::io:
             pages.fetch_add(1, Ordering::SeqCst);
             let text = |text: &str| format!("${}\r\n{text}\r\n", text.len());
             let (standing, value) =
-                (text("2:0000000000000001:1:1000:1700000000000:-:"), text("2:0000000000000001:7:5:-:0"));
+                (text("3:0000000000000001:1:tally:1000:1700000000000:-:"), text("2:0000000000000001:7:5:-:0"));
             let answer = |keys: usize| format!("*{keys}\r\n{standing}{}", value.repeat(keys - 1));
             let answers: String = asked.drain(..).map(answer).collect();
             stream.get_mut().write_all(answers.as_bytes()).await?;

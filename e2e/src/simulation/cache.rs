@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
-use tally_core::changes::Place;
+use tally_core::changes::{DeploymentId, Place};
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
@@ -102,9 +102,9 @@ impl Cache for WatchedCache {
         Ok(filled)
     }
 
-    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+    async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
         self.process.wire.pass().await;
-        let hold = self.process.world.cache.take_over(partition, stated).await?;
+        let hold = self.process.world.cache.take_over(partition, of, stated).await?;
         self.fails()?;
         Ok(hold)
     }

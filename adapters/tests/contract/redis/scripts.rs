@@ -10,17 +10,19 @@ use redis::Commands;
 use tally_adapters::memory;
 use tally_adapters::redis::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, TakeOver, Value};
+use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 
 use super::server::Server;
 use crate::likes::post;
-use crate::partitions::{at, value};
+use crate::partitions::{at, own, value};
 
 /// An event of one partition. Folds, tokens and copies are identified by index, modulo their number.
 #[derive(Clone, Debug)]
 enum Happening {
     TakeOver {
         fold: usize,
+        is_other: bool,
         place: u64,
     },
     Tell {
@@ -51,8 +53,9 @@ enum Fate {
 fn happening() -> impl Strategy<Value = Happening> {
     let fate = prop_oneof![6 => Just(Fate::Answered), 1 => Just(Fate::Unanswered), 1 => Just(Fate::NeverArrives)];
     let told = (0..2usize, vec((0..2usize, 8..13u64), 0..3), option::weighted(0.3, 8..13u64), fate);
+    let take_over = (0..2usize, prop::bool::weighted(0.2), 8..13u64);
     prop_oneof![
-        2 => (0..2usize, 8..13u64).prop_map(|(fold, place)| Happening::TakeOver { fold, place }),
+        2 => take_over.prop_map(|(fold, is_other, place)| Happening::TakeOver { fold, is_other, place }),
         8 => told.prop_map(|(fold, values, stated, fate)| Happening::Tell { fold, values, stated, fate }),
         1 => any::<usize>().prop_map(Happening::Again),
         4 => (0..2usize).prop_map(Happening::BeginFill),
@@ -90,8 +93,9 @@ impl<C: Cache> Side<C> {
     async fn does(&mut self, happening: &Happening) -> String {
         let partition = self.partition;
         match happening {
-            Happening::TakeOver { fold, place } => {
-                let hold = self.cache.take_over(partition, &at(*place)).await.unwrap();
+            Happening::TakeOver { fold, is_other, place } => {
+                let of = if *is_other { DeploymentId("other".into()) } else { own() };
+                let hold = self.cache.take_over(partition, &of, &at(*place)).await.unwrap();
                 self.holds[*fold] = hold.clone().or(self.holds[*fold].take());
                 hold.is_some().to_string()
             }
@@ -128,8 +132,10 @@ impl<C: Cache> Side<C> {
         }
     }
 
-    async fn got(&self) -> Got {
-        self.cache.get(self.partition, &self.posts).await.unwrap()
+    /// Everything but the number of the take-over, which is random.
+    async fn got(&self) -> String {
+        let Got { taken, stated, values } = self.cache.get(self.partition, &self.posts).await.unwrap();
+        format!("{:?} {stated:?} {values:?}", taken.map(|taken| taken.of))
     }
 }
 

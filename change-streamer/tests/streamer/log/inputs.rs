@@ -87,6 +87,28 @@ async fn a_counter_that_is_gone_after_corrections_is_corrected_as_one_that_never
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_counter_whose_item_becomes_unreadable_while_the_fold_remembers_it_is_a_loss_and_stops_nothing() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.fresh().await;
+    world.like(0, 0).await;
+    world.like(1, 0).await;
+    world.exact(2).await;
+    world.store.edit("like_counts", json!({"post_id": {"S": "p-0"}}), "likes", json!({"S": "x"})).await;
+    world.like(0, 1).await;
+    let began = Instant::now();
+    while world.losses().await != ["damaged"] {
+        assert!(began.elapsed() < DEADLINE, "{:?}", world.losses().await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.like(1, 1).await;
+    world.fresh().await;
+    world.store.edit("like_counts", json!({"post_id": {"S": "p-0"}}), "likes", number(1)).await;
+    assert_eq!(world.counters(2).await[&post(1)].likes, 2);
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_cannot_be_read_stops_its_partition_by_name_and_no_other() {
     let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
     let running = world.run("a", Some(Duration::from_secs(6)));

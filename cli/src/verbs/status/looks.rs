@@ -269,7 +269,14 @@ pub(super) async fn cache(
     let (cache, mut ages) = (redis::PartitionCache::new(&settings)?, Vec::new());
     for partition in 0..config.partitions {
         match cache.get(partition, &[]).await {
-            Ok(got) => ages.extend(got.stated.and_then(|stated| stated.standing.as_of)),
+            Ok(got) if got.taken.as_ref().is_none_or(|taken| taken.of == config.deployment) => {
+                ages.extend(got.stated.and_then(|stated| stated.standing.as_of));
+            }
+            Ok(_) => {
+                let problem = "another deployment with this table prefix keeps its counts in it".to_owned();
+                status.wrong("cache shared", problem, RUNBOOK);
+                return Ok(());
+            }
             Err(fault) => {
                 status.wrong("cache away", format!("it does not answer: {fault}"), RUNBOOK);
                 return Ok(());

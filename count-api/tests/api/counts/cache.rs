@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tally_core::cached::{Cache as _, Value};
+use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tally_count_api::Config;
 use tokio::time::{Instant, sleep};
@@ -46,6 +47,24 @@ async fn a_counter_that_is_read_in_the_table_is_judged_by_the_later_of_both_stan
     world.take_over(&p, &standing(8, 2 * SECOND)).await;
     sleep(2 * SECOND).await;
     assert_eq!(world.count(&p).await.served.as_of, after(2 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_deployments_standing_and_values_count_as_absent() {
+    let (world, p) = (cached().await, likes("p"));
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    let (cache, index, other) = (&world.cache.inner, partition(&p), DeploymentId("other".into()));
+    cache.take_over(index, &other, &standing(9, 2 * SECOND)).await.unwrap().unwrap();
+    let token = cache.begin_fill(index, &p).await.unwrap().unwrap();
+    assert_eq!(cache.fill(index, &p, &token, &Value::from(&counter(99, 8))).await, Ok(true));
+    sleep(2 * SECOND).await;
+    let answer = world.count(&p).await.served;
+    assert_eq!((answer.likes, answer.exact, answer.as_of), (3, true, after(SECOND)));
+    sleep(SECOND / 10).await;
+    assert_eq!(held(&world, &p).await, Some(Value::from(&counter(99, 8))), "nothing is filled beside it");
+    world.take_over(&p, &standing(6, SECOND)).await;
+    assert_eq!(held(&world, &p).await, None, "the fold takes the cache over, though it is not as far");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,7 @@ use tally_testkit::BEGAN;
 use tokio::time::sleep;
 
 use super::world::{Beginning, PARTITIONS, SECOND, World, after, at, key, likes, partition};
-use crate::harness::begin_topic;
+use crate::harness::{begin_topic, log};
 
 /// How long a run changes rows, and the most time until all of it is counted.
 const BUSY: Duration = Duration::from_secs(90);
@@ -268,7 +268,7 @@ impl Run {
             }
         }
         if hold.is_none() {
-            *hold = cache.take_over(partition, stated).await.unwrap();
+            *hold = cache.take_over(partition, &log(1).deployment, stated).await.unwrap();
         }
     }
 

@@ -14,7 +14,7 @@ use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Recounts};
 use tally_adapters::memory::PartitionCache;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
-use tally_core::changes::{LossNumber, Place, Standing};
+use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, Region, RowKey, Shard, ShardCount};
 use tally_core::ports::Outcome;
@@ -135,7 +135,7 @@ impl World {
 
     /// The fold takes the cache of a counter's partition over.
     pub(crate) async fn take_over(&self, id: &CounterId, standing: &StandingAt) -> TakeOver {
-        self.cache.inner.take_over(partition(id), standing).await.unwrap().unwrap()
+        self.cache.inner.take_over(partition(id), &log(1).deployment, standing).await.unwrap().unwrap()
     }
 
     /// The fold tells the cache.
@@ -284,8 +284,8 @@ impl Cache for Watched {
     async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
         self.call(self.inner.fill(partition, counter, token, value)).await
     }
-    async fn take_over(&self, partition: u32, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-        self.call(self.inner.take_over(partition, stated)).await
+    async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+        self.call(self.inner.take_over(partition, of, stated)).await
     }
     async fn tell(
         &self,

@@ -1,9 +1,9 @@
 //! The folds and readers of the model of the cache, which the explorer walks through in every order: each method adds
 //! the steps that are possible next. Where `obeys` returns no, a step breaks a rule, to show that the rule is needed.
 
-use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, TakeOverNumber, Told};
+use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, Told};
 
-use super::{Caching, Request, Rule, State, Step, stated, value};
+use super::{Caching, Request, Rule, State, Step, stated, taken, value};
 
 /// A fold of the partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,14 +141,14 @@ impl Caching {
         let mut slot = self.slot(state);
         let answer = match request {
             Request::TakeOver { number, at } => {
-                let stored = slot.held.as_ref().map_or(0, |held| held.number.0);
+                let stored = slot.held.as_ref().map_or(0, |held| held.taken.number.0);
                 let counted = u8::try_from(stored).expect("numbers are few").max(number) + 1;
                 let (number, last) = if self.obeys(Rule::NumbersDrawn) { (number, 0) } else { (counted, counted) };
-                Answer::TakenOver { hold: slot.take_over(TakeOverNumber(number.into()), &stated(at)), last }
+                Answer::TakenOver { hold: slot.take_over(taken(number), &stated(at)), last }
             }
             Request::Tell { mut stamp, value: told, stated: place } => {
                 if let Some(held) = slot.held.as_ref().filter(|_| !self.obeys(Rule::WriterCompared)) {
-                    stamp.number = held.number;
+                    stamp.number = held.taken.number;
                 }
                 let before = slot.entries.get(&()).copied();
                 let values: Vec<_> = told.into_iter().map(|version| ((), value(version))).collect();

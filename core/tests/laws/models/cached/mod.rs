@@ -6,10 +6,11 @@
 //! standing beside it. That an answer made of two such is right, the model [`honest`](super::honest) holds.
 
 mod actors;
+mod deployments;
 mod tests;
 
-use tally_core::cached::{Entry, FillToken, Held, Slot, Stamp, StandingAt, Value};
-use tally_core::changes::{Place, Standing};
+use tally_core::cached::{Entry, FillToken, Held, Slot, Stamp, StandingAt, TakeOverNumber, Taken, Value};
+use tally_core::changes::{DeploymentId, Place, Standing};
 
 use crate::explore::Model;
 use crate::intern::{Interned, Number};
@@ -104,6 +105,10 @@ fn place(at: u8) -> Place {
 
 fn value(version: u8) -> Value {
     Value { version: place(version), ..Value::default() }
+}
+
+fn taken(number: u8) -> Taken {
+    Taken { of: DeploymentId("own".into()), number: TakeOverNumber(number.into()) }
 }
 
 fn stated(at: u8) -> StandingAt {
