@@ -40,8 +40,8 @@ pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> an
         let (topic, partitions) = topic(log).await?;
         let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
         // Before anything is stored: the topic that is named next may have another number of partitions.
-        if changes.config().await?.is_none()
-            && let Some(problem) = foreign_log(&*log.reader, &deployment).await?
+        if let Some(problem) = foreign_log(&*log.reader, &deployment).await?
+            && changes.config().await?.is_none()
         {
             return Ok(Err(Invalid::setting("changes-topic", problem)));
         }

@@ -293,12 +293,13 @@ fn pass_replay(body: &mut Value) -> bool {
     item.is_some_and(|item| item.remove("replay").is_some())
 }
 
-/// Makes a claim appear stored before any standing.
+/// Makes a claim appear stored before any standing, without the pairs that it keeps of before.
 fn stored_long_ago(item: &mut Value) {
     let is_claim = item["id"]["S"].as_str().is_some_and(|id| id.starts_with("claim/"));
     let at = item["at"]["N"].as_str().filter(|_| is_claim).and_then(|at| at.parse::<u64>().ok());
     if let Some(at) = at {
         item["at"] = json!({"N": (at / 1_000).to_string()});
+        item.as_object_mut().map(|item| item.remove("earlier"));
     }
 }
 
