@@ -64,7 +64,7 @@ enum Step {
     Fills(usize),
 }
 
-/// The number of the deployment stands in the value, so that it is seen whose it is.
+/// The likes tell which deployment wrote the value.
 fn value(of: usize, version: u8) -> Value {
     Value { likes: i64::from(of == 1), version: place(version), ..Value::default() }
 }
