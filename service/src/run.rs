@@ -36,7 +36,7 @@ pub trait Program: App {
     /// A problem that validation could not see, such as a certificate that does not load.
     fn build(config: Self::Config) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
-    /// Checks variables that are not arguments, such as AWS's, as far as that is possible without a connection.
+    /// Checks variables that are not arguments, such as AWS's, without a connection.
     fn environment(_args: &Self::Args) -> Invalid {
         Invalid::none()
     }
