@@ -122,13 +122,10 @@ def command():
     yield ""
     yield from (flag.line() for flag in shared if (flag.name, flag.variable) not in known)
     yield ""
-    yield "The verbs, each with its other flags, which its `--help` explains. One that finds something wrong exits with 1."
+    yield "The verbs; `--help` has their other flags. One that finds something wrong exits with 1."
     yield ""
-    for usage, about, own in verbs:
-        usage = usage.replace(" [OPTIONS]", "")
-        rest = [flag.name.split()[0] for flag in own if flag not in shared and flag.name.startswith("-")]
-        rest = [f"`{name}`" for name in rest if f"{name} " not in usage]
-        yield f"- `{usage}`: {about}" + (f". {', '.join(rest)}" if rest else "")
+    for usage, about, _ in verbs:
+        yield f"- `{usage.replace(' [OPTIONS]', '')}`: {about}"
     yield ""
 
 
@@ -152,7 +149,7 @@ def routes():
 def metrics():
     yield "## Metrics"
     yield ""
-    yield "Those that end with `_total` are counters."
+    yield "Those that end with `_total` are counters, those marked so are histograms, and the others gauges."
     catalogues = {"every process": [ROOT / "service/src/metrics.rs"]}
     catalogues |= {crate: (ROOT / crate / "src/snapshots").glob("tally_*metrics__tests__the_catalogue*.snap") for crate in SERVICES}
     for crate, paths in catalogues.items():
@@ -161,7 +158,7 @@ def metrics():
         yield ""
         for path in paths:
             for name, labels, kind, text in re.findall(r"(?m)^ *(tally_\w+)\{(.*?)\} (\w+), \w+: (.*)$", path.read_text("utf-8")):
-                kind = "" if name.endswith("_total") and kind == "counter" else f" ({kind})"
+                kind = " (histogram)" if kind == "histogram" else ""
                 yield f"- `{name}" + (f"{{{labels}}}" if labels else "") + f"`{kind}: {text}"
 
 
