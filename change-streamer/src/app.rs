@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::args::{Args, Config, Role, Rules, Settings};
 use crate::fold::Folding;
 use crate::ladder::{self, FollowLadder};
-use crate::log::{LogPorts, group_of, joined, require_own};
+use crate::log::{LogPorts, group_of, joined, name_others};
 use crate::metrics;
 use crate::regions::{self, Publishing, RegionPorts};
 use crate::relay::Relaying;
@@ -113,7 +113,7 @@ impl tally_service::App for App {
         let log = joined(&host, &changes, &ports.log).await?;
         let ladder = ladder::raised(&host, &deployment, rules.milestones).await?;
         if role.relays() {
-            require_own(&host, &log, &ports.log).await?;
+            name_others(&host, &log, &ports.log).await?;
             let known = watch::Sender::new(ladder);
             relaying(rules, &ports, &changes, &log, known.subscribe()).spawn(&host, &patience);
             host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });

@@ -1,5 +1,6 @@
 //! Compares the topic of the log `changes` with the configuration of the log that the deployment has stored. The
-//! process calls [`joined`] and [`require_own`] at start, and each fold calls [`configured`] and [`require_partitions`] when it begins.
+//! process calls [`joined`] and [`name_others`] at start, and each fold calls [`configured`] and
+//! [`require_partitions`] when it begins.
 
 use std::sync::Arc;
 
@@ -39,11 +40,17 @@ pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> an
     let look = || async {
         let (topic, partitions) = topic(log).await?;
         let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
-        // Before anything is stored: the topic that is named next may have another number of partitions.
-        if let Some(problem) = foreign_log(&*log.reader, &deployment).await?
-            && changes.config().await?.is_none()
-        {
-            return Ok(Err(Invalid::setting("changes-topic", problem)));
+        // Before anything is stored or sent. A deployment that has begun with this topic goes on, since others may have
+        // begun to write it later.
+        if let Some(problem) = foreign_log(&*log.reader, &deployment).await? {
+            let is_foreign = match changes.config().await? {
+                None => true,
+                Some(config) if config.topic == topic => false,
+                Some(config) => foreign_log(&*log.reader, &config.deployment).await?.is_some(),
+            };
+            if is_foreign {
+                return Ok(Err(Invalid::setting("changes-topic", problem)));
+            }
         }
         changes.begin_log(&new).await?;
         Ok(Ok((configured(changes, &topic).await?, partitions)))
@@ -53,17 +60,17 @@ pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> an
     Ok(config)
 }
 
-/// Checks before the relay's first message that no other deployment writes the topic: the folds of both would halt at
-/// messages that are not theirs.
+/// Logs an error if another deployment writes the topic as well: the folds of both halt at messages that are not
+/// theirs. The relay goes on, since the table's stream forgets what is not copied within a day.
 ///
 /// # Errors
-/// The topic has messages of another deployment, a fault that waiting does not mend, or a stop.
-pub(crate) async fn require_own(host: &Host, config: &Config, log: &LogPorts) -> anyhow::Result<()> {
+/// A fault that waiting does not mend, or a stop.
+pub(crate) async fn name_others(host: &Host, config: &Config, log: &LogPorts) -> anyhow::Result<()> {
     let look = || foreign_log(&*log.reader, &config.deployment);
-    match host.wait_for("changes", Backoff::STORE, look).await? {
-        None => Ok(()),
-        Some(problem) => Err(Invalid::setting("changes-topic", problem).into()),
+    if let Some(problem) = host.wait_for("changes", Backoff::STORE, look).await? {
+        tracing::error!(topic = log.topic, problem, "another deployment writes the log of changes");
     }
+    Ok(())
 }
 
 /// Checks that the topic has as many partitions as the log: otherwise counters would be looked for elsewhere.

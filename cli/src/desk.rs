@@ -296,7 +296,10 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
     }
     // A service would wait for the tables. This command ends, with the exit code of a wrong configuration.
     let fatal = anyhow::Error::from(Fault::Fatal(fault.to_string()));
-    let missing = dynamodb::missing_tables(connection).await.unwrap_or_default();
+    let missing = match dynamodb::missing_tables(connection).await {
+        Ok(missing) => missing,
+        Err(other) => return fatal.context(format!("cannot use the {}: {other}", tables_of(connection))),
+    };
     if (1..TABLES).contains(&missing.len()) {
         let (missing, tables) = (missing.join(", "), tables_of(connection));
         return fatal.context(format!(

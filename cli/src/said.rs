@@ -54,7 +54,7 @@ impl Answer {
     /// Standard output cannot be written. It is no error if its reader has ended, such as `head`.
     pub(crate) fn print(&self, form: Form) -> anyhow::Result<u8> {
         let text = match form {
-            Form::Table => self.text.clone(),
+            Form::Table => self.text.lines().map(plain).collect::<Vec<_>>().join("\n"),
             Form::Json => escaped(&self.json),
         };
         match writeln!(std::io::stdout().lock(), "{}", text.trim_end()) {

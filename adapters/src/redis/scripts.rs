@@ -10,7 +10,7 @@ use redis::{Cmd, cmd};
 pub(super) static FILL: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if redis.call('MGET', KEYS[1])[1] ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1
 ",

@@ -156,7 +156,7 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
     raised.context("cannot raise the claims")?;
     settle.wait(desk).await;
     let is_undisturbed = known(desk).await? == paused && last_resume(desk).await? == resumed;
-    ensure!(is_undisturbed, "not paused: somebody resumed consumers during the wait, and rows change: tally ledger");
+    ensure!(is_undisturbed, "not paused: somebody resumed consumers during the wait (tally ledger): run it again");
     Ok(paused)
 }
 
@@ -164,7 +164,12 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
 async fn last_resume(desk: &Desk) -> anyhow::Result<Option<(UnixMillis, u64)>> {
     let lines = desk.recounts.operations(LINES).await.context("cannot read the ledger")?;
     let of_topic = format!("resume {}: ", desk.topic);
-    let last = lines.iter().find(|line| line.command == RESUME && line.plan.starts_with(&of_topic));
+    // An adoption and a skip end the pause as well.
+    let ends = |line: &&Operation| match line.command.as_str() {
+        RESUME => line.plan.starts_with(&of_topic),
+        command => [ADOPT, SKIP].contains(&command),
+    };
+    let last = lines.iter().find(ends);
     Ok(last.map(|line| (line.at, line.token)))
 }
 

@@ -237,7 +237,7 @@ fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) 
     let mut json = json!(changed);
     json["wrong"] = json!(wrong);
     json[if is_new { "start" } else { "next" }] = json!(next);
-    Answer::new(json, text).wrong_if(!wrong.is_empty())
+    Answer::new(json, text).wrong_if(!wrong.is_empty() || !is_new)
 }
 
 impl std::fmt::Display for Wanted<'_> {

@@ -235,7 +235,9 @@ async fn a_log_that_another_deployment_writes_is_refused_by_name_and_nothing_is_
     let written = ends().await;
     let new = Store::with(Config { shards: 1, ..Config::default() }).await;
     let begun = Store::with(Config { shards: 1, ..Config::default() }).await;
-    let topic = world.broker.reader("test", TOPIC).logs().await.unwrap().remove(0).1.topic;
+    // It has begun with another topic, and is given this one.
+    world.broker.create_topic("elsewhere", PARTITIONS);
+    let topic = world.broker.reader("test", "elsewhere").logs().await.unwrap().remove(0).1.topic;
     let of_begun = LogConfig { deployment: DeploymentId("b".into()), partitions: PARTITIONS, topic, generation: 1 };
     Changes::new(&begun.connection).begin_log(&of_begun).await.unwrap();
     for other in [&new, &begun] {
