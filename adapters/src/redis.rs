@@ -4,8 +4,8 @@
 //! Keys and texts are those of `tally_core::cached`, and the scripts follow its rules: no late or repeated write brings
 //! an older version back.
 
+mod foreign;
 mod link;
-mod neighbour;
 mod partitions;
 mod scripts;
 mod settings;
@@ -14,7 +14,7 @@ mod silence;
 use redis::{IntoConnectionInfo as _, RedisError, Value};
 use tally_core::fault::Fault;
 
-pub use self::neighbour::Neighbour;
+pub use self::foreign::ForeignStandings;
 pub use self::partitions::PartitionCache;
 pub use self::settings::Settings;
 

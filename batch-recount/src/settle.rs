@@ -118,7 +118,7 @@ pub struct Recount {
 
 /// Why a recount cannot go on. The caller may begin again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Behind {
+pub(crate) enum Blocked {
     /// The log does not move, or is another one.
     #[error("{0}: is the change-streamer running?")]
     Still(String),
@@ -209,7 +209,7 @@ impl Recount {
         if configured(&self.ports, &self.calls).await? == self.config {
             return Ok(());
         }
-        Err(Behind::Still("the topic of the log of changes was replaced during the recount".to_owned()).into())
+        Err(Blocked::Still("the topic of the log of changes was replaced during the recount".to_owned()).into())
     }
 }
 

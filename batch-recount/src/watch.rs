@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::args::Scope;
 use crate::metrics;
 use crate::run::Run;
-use crate::settle::{Behind, Due, Part, Recount, Waiting};
+use crate::settle::{Blocked, Due, Part, Recount, Waiting};
 
 /// How long after an audit that has left something the next one begins, unless there is another reason for one.
 const AUDIT_AGAIN: Duration = Duration::from_secs(600);
@@ -88,12 +88,12 @@ async fn run(
     rechecks: &mpsc::Sender<Recheck>,
 ) -> anyhow::Result<Option<Exit>> {
     let run = async { Run::begin(of, scope).await?.once(waiting).await };
-    let Some((exit, recount, corrected)) = unless_behind(Box::pin(run).await)? else { return Ok(None) };
+    let Some((exit, recount, corrected)) = unless_blocked(Box::pin(run).await)? else { return Ok(None) };
     if !corrected.is_empty() {
         let recheck = async move {
             let all = corrected.iter().map(|open| open.key.clone()).collect();
             let rechecked = recount.recheck(corrected, Some(Part::ALL)).await;
-            recount.enqueue(unless_behind(rechecked)?.map_or(all, |_| recount.left())).await
+            recount.enqueue(unless_blocked(rechecked)?.map_or(all, |_| recount.left())).await
         };
         // The receiver is there as long as this sender.
         _ = rechecks.send(recheck.boxed()).await;
@@ -109,9 +109,9 @@ async fn all_made(mut rechecks: mpsc::Receiver<Recheck>) -> anyhow::Result<Infal
 }
 
 /// Returns the result; `None` if the log did not go on.
-fn unless_behind<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+fn unless_blocked<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
-        Err(error) if error.is::<Behind>() => {
+        Err(error) if error.is::<Blocked>() => {
             tracing::warn!(%error, "a recount came to nothing");
             Ok(None)
         }

@@ -1,6 +1,9 @@
-//! A dead letter as it is stored: the record unchanged, with headers that say where it came from and why it was not
-//! applied, under the names that Kafka Connect's tools read, and which deployment it is from. If the topic does not
-//! take the whole record, the letter has what fits, and headers that say what the whole was.
+//! A dead letter as it is stored: the record, with headers that say where it came from and why it was not applied, under
+//! the names that Kafka Connect's tools read, and which deployment it is from. Headers of the record itself that have
+//! such names are left out, since a producer could forge the letter with them. If the topic does not take the whole
+//! record, the letter has what fits, and headers that say what the whole was.
+//!
+//! Whoever can write to the dead-letter topic itself can forge letters and receipts of replays.
 
 use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;
@@ -124,7 +127,7 @@ fn whole(record: Record<'_>) -> Vec<(&'static str, String)> {
         (VALUE_BYTES, value.len().to_string()),
         (VALUE_SHA256, sha256),
         (KEY_BYTES, key.to_string()),
-        (HEADERS, record.headers().len().to_string()),
+        (HEADERS, record.headers().filter(|(name, _)| !is_reserved(name)).count().to_string()),
     ]
 }
 

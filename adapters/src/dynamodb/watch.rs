@@ -241,19 +241,20 @@ impl Task for Watch {
         let (readiness, mut answered) = (self.readiness.clone(), Instant::now());
         while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
             let mut look = Box::pin(self.look());
-            // A look has a second, also after this process itself stood still.
+            // After this process itself stood still, a look without an answer has a second.
             let limit = (answered + LIMIT).max(Instant::now() + EVERY);
+            let silent = format!("no look at the tables has succeeded for {LIMIT:?}");
             let in_time = stop.unless_requested(timeout_at(limit, &mut look)).await?;
             let looked = if let Ok(looked) = in_time {
                 looked?
             } else {
-                readiness.not_ready(CONDITION, format!("DynamoDB has not answered for {LIMIT:?}"));
+                readiness.not_ready(CONDITION, silent.clone());
                 stop.unless_requested(look).await??
             };
             match looked {
                 Ok(()) => answered = Instant::now(),
                 Err(fault) if answered.elapsed() >= LIMIT => {
-                    readiness.not_ready(CONDITION, format!("DynamoDB has not answered for {LIMIT:?}: {fault}"));
+                    readiness.not_ready(CONDITION, format!("{silent}: {fault}"))
                 }
                 Err(_) => {}
             }

@@ -13,8 +13,8 @@ use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::Outcome;
 use tally_service::Chance;
 
+use super::foreign::ForeignStandings;
 use super::link::Link;
-use super::neighbour::Neighbour;
 use super::scripts::{BEGIN, FILL, Script, TAKE_OVER, TELL};
 use super::{Settings, fault, text};
 
@@ -31,7 +31,7 @@ pub struct PartitionCache {
     prefix: CachePrefix,
     ttl: Duration,
     chance: Chance,
-    neighbour: Arc<Neighbour>,
+    foreign: Arc<ForeignStandings>,
 }
 
 impl PartitionCache {
@@ -45,7 +45,7 @@ impl PartitionCache {
             prefix: settings.prefix.clone(),
             ttl: settings.ttl,
             chance: Chance::from_entropy(),
-            neighbour: Arc::default(),
+            foreign: Arc::default(),
         })
     }
 
@@ -105,7 +105,7 @@ impl Cache for PartitionCache {
         let answer = self.call(&TAKE_OVER, vec![self.prefix.standing(partition)], args).await?;
         let before = text(&answer);
         if let Some(other) = before.filter(|before| **before != *of.0) {
-            self.neighbour.found(partition, other, of);
+            self.foreign.warn(partition, other, of);
         }
         Ok(before.map(|_| TakeOver::new(number)))
     }

@@ -337,7 +337,10 @@ async fn a_process_whose_tables_do_not_answer_for_seconds_is_not_ready_until_the
     let (running, _) = member(&store).await;
     let readiness = running.host().readiness().clone();
     let silent = Fault::Latency { min_ms: 3_600_000, max_ms: 3_600_000 };
-    for (fault, says) in [(silent, "has not answered for 5s"), (Fault::Outage, "has not answered for 5s: ")] {
+    for (fault, says) in [
+        (silent, "no look at the tables has succeeded for 5s"),
+        (Fault::Outage, "no look at the tables has succeeded for 5s: "),
+    ] {
         tokio::time::sleep(Duration::from_secs(2)).await;
         store.faults([Rule::new(fault)]);
         tokio::time::sleep(Duration::from_secs(3)).await;

@@ -25,7 +25,7 @@ use tally_core::time::UnixMillis;
 use super::rounds::Open;
 use super::sums::{Part, Sums};
 use super::tails::Tails;
-use super::{Behind, POLL, Recount};
+use super::{Blocked, POLL, Recount};
 
 /// How many fingerprints of moved row keys are kept. If there are more, all row keys count as moved.
 const MOST: usize = 8_000_000;
@@ -138,7 +138,7 @@ impl Pass<'_> {
             .tails
             .follow(|tails| tails.each().all(|(_, reached)| !reached.is_whole || reached.as_of >= Some(until)));
         if !is_in.await? {
-            return Err(Behind::Still("the log does not come up to the rows that were scanned".to_owned()).into());
+            return Err(Blocked::Still("the log does not come up to the rows that were scanned".to_owned()).into());
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Pass<'_> {
         self.tails.taken.marker = Some(nonce);
         of.mark(&[(key, nonce)]).await?;
         self.tails.follow(|tails| tails.taken.second.is_some()).await?;
-        let behind = || Behind::Still("the log does not come up to the end of a scan".to_owned());
+        let behind = || Blocked::Still("the log does not come up to the end of a scan".to_owned());
         let second = Duration::from_secs(self.tails.taken.second.ok_or_else(behind)? + 1);
         Ok(UnixMillis(0).plus(second + guard))
     }

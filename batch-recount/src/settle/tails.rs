@@ -14,7 +14,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Host;
 
-use super::{Behind, POLL, Recount};
+use super::{Blocked, POLL, Recount};
 
 /// The readiness condition of a process that waits for the log, and how often it looks.
 const LOG: &str = "changes";
@@ -69,7 +69,7 @@ impl<'a, T: Send> Tails<'a, T> {
         let deadline = of.calls.after(of.rules.patience);
         loop {
             match of.tails(partitions).await {
-                Err(behind) if behind.is::<Behind>() && !of.calls.is_past(deadline) => {
+                Err(behind) if behind.is::<Blocked>() && !of.calls.is_past(deadline) => {
                     of.require_same_log().await?;
                     tracing::debug!(%behind, "a recount waits");
                     of.calls.wait(5 * POLL).await?;
@@ -82,7 +82,7 @@ impl<'a, T: Send> Tails<'a, T> {
     /// Reads every tail up to where its log ends now.
     ///
     /// # Errors
-    /// [`Behind::Unreadable`] at a message that cannot be read.
+    /// [`Blocked::Unreadable`] at a message that cannot be read.
     pub(super) async fn read_on(&mut self) -> anyhow::Result<()> {
         let (of, logs) = (self.of, self.of.logs().await?);
         for (index, tail) in &mut self.tails {
@@ -105,7 +105,7 @@ impl<'a, T: Send> Tails<'a, T> {
                     let at = Place::new(tail.place.generation(), record.offset);
                     let message = Message::read(record.value.unwrap_or_default(), &of.config.deployment);
                     let unreadable =
-                        |bad| Behind::Unreadable { partition: partition.clone(), offset: record.offset, bad };
+                        |bad| Blocked::Unreadable { partition: partition.clone(), offset: record.offset, bad };
                     let message = message.map_err(unreadable)?;
                     tail.filter.take(at, record.at, &message, |item, _| {
                         if let Item::Entry(entry) = item {
@@ -171,7 +171,7 @@ impl Recount {
         let until = self.calls.now().plus(self.rules.guard);
         let look = || async {
             match self.has_all_before(until).await {
-                Err(behind) if behind.is::<Behind>() => Err(Fault::Transient(behind.to_string())),
+                Err(behind) if behind.is::<Blocked>() => Err(Fault::Transient(behind.to_string())),
                 // A fault that a call does not get over is no reason to wait.
                 result => Ok(result),
             }
@@ -189,15 +189,15 @@ impl Recount {
         let is_late = |reached: Reached| !reached.is_whole || reached.as_of < Some(until);
         match tails.tails.values().find(|tail| is_late(tail.reached())) {
             Some(tail) => {
-                Err(Behind::Still(format!("{} does not have all changes of before {until}", tail.partition)).into())
+                Err(Blocked::Still(format!("{} does not have all changes of before {until}", tail.partition)).into())
             }
             None => Ok(()),
         }
     }
 
-    /// Begins the tails. Fails with [`Behind`] while they cannot begin.
+    /// Begins the tails. Fails with [`Blocked`] while they cannot begin.
     async fn tails(&self, partitions: &BTreeSet<u32>) -> anyhow::Result<BTreeMap<u32, Tail>> {
-        let behind = |why: String| Err(Behind::Still(format!("a recount cannot begin: {why}")).into());
+        let behind = |why: String| Err(Blocked::Still(format!("a recount cannot begin: {why}")).into());
         let (open, logs, changes) = (self.open_losses().await?, self.logs().await?, &self.ports.changes);
         let mut tails = BTreeMap::new();
         for index in partitions {

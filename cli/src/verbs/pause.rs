@@ -145,8 +145,7 @@ pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> 
 ///
 /// # Errors
 ///
-/// Fails if somebody has resumed consumers during the wait: they have signed requests since, even if they are paused
-/// again.
+/// Another operator has resumed consumers during the wait. They have signed requests since, even if they are paused again.
 async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
     let resumed = last_resume(desk).await?;
     // The flag first, so that a consumer that takes a partition over afterwards finds it.
@@ -156,7 +155,10 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
     raised.context("cannot raise the claims")?;
     settle.wait(desk).await;
     let is_undisturbed = known(desk).await? == paused && last_resume(desk).await? == resumed;
-    ensure!(is_undisturbed, "not paused: somebody resumed consumers during the wait (tally ledger): run it again");
+    ensure!(
+        is_undisturbed,
+        "not paused: another operator resumed consumers during the wait (tally ledger): run this again"
+    );
     Ok(paused)
 }
 
@@ -173,14 +175,17 @@ async fn last_resume(desk: &Desk) -> anyhow::Result<Option<(UnixMillis, u64)>> {
     Ok(last.map(|line| (line.at, line.token)))
 }
 
-/// Pauses the topic and carries out `change`, which ends the pause. If it fails, consumers go on as before.
+/// Pauses the topic and carries out `change`, which ends the pause. If `change` fails, consumers go on as before. If the
+/// pause fails, they may stay paused, and the error says so.
 pub(super) async fn while_paused(
     desk: &Desk,
     topic: &Topic,
     settle: Settle,
     change: impl AsyncFnOnce(&Topic) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let paused = stand_still(desk, topic, settle).await?;
+    let paused = stand_still(desk, topic, settle).await;
+    let paused =
+        paused.context("consumers may be paused now: tally topic show tells, tally resume consumer ends it")?;
     let Err(error) = change(&paused).await else { return Ok(()) };
     let back = replace(desk, &paused, topic).await;
     Err(back.err().map_or(error, |back| back.context("consumers stay paused: tally resume consumer")))

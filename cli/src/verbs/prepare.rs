@@ -60,7 +60,8 @@ impl Args {
         let mut found = Vec::new();
         let mut plan = dynamodb::lacking_tables(&desk.connection).await.context("cannot look at the tables")?;
         let tables_lack = !plan.is_empty();
-        let adoption = adoption(&desk).await?;
+        let missing_tables = dynamodb::missing_tables(&desk.connection).await.context("cannot look at the tables")?;
+        let adoption = adoption(&desk, &missing_tables).await?;
         if !tables_lack {
             found.push("the tables are there".to_owned());
         }
@@ -76,7 +77,7 @@ impl Args {
                 missing.push(topic);
             } else {
                 if topic.name == desk.changes_topic {
-                    require_own(&desk, &reader).await?;
+                    require_own(&desk, &reader, &missing_tables).await?;
                 }
                 found.push(topic.found(partitions));
                 // If the brokers do not say it for one topic, they are not asked for the others.
@@ -178,11 +179,9 @@ impl Args {
     }
 }
 
-/// Returns the command that goes on with empty tables, if tables that the deployment had are gone or others.
-async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
-    const LOOK: &str = "cannot look at the tables";
+/// Returns the command that goes on with empty tables, if tables that the deployment had are gone or replaced.
+async fn adoption(desk: &Desk, missing: &[String]) -> anyhow::Result<Option<String>> {
     let tables = desk.connection.tables();
-    let missing = dynamodb::missing_tables(&desk.connection).await.context(LOOK)?;
     let is_lost = missing.contains(&tables.checkpoints);
     let is_new = match missing.len() {
         TABLES => true,
@@ -190,7 +189,7 @@ async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
         // Without a configuration, the missing tables may never have been there: `checkpoints` is created first.
         _ => {
             deployed(&desk.checkpoints).await?.is_none()
-                || desk.checkpoints.seen_tables().await.context(LOOK)?.is_whole()
+                || desk.checkpoints.seen_tables().await.context("cannot look at the tables")?.is_whole()
         }
     };
     let prefix = match tables.prefix.as_str() {
@@ -201,10 +200,9 @@ async fn adoption(desk: &Desk) -> anyhow::Result<Option<String>> {
     Ok((!is_new).then(|| format!("tally adopt tables{prefix}{shards} --yes --why ..")))
 }
 
-/// Checks that the existing log of changes is not another deployment's. Where the table `checkpoints` is lost, nobody
-/// knows whose it is.
-async fn require_own(desk: &Desk, reader: &kafka::TopicReader) -> anyhow::Result<()> {
-    let missing = dynamodb::missing_tables(&desk.connection).await.context("cannot look at the tables")?;
+/// Checks that the existing log of changes is not another deployment's. Without the table `checkpoints` this cannot be
+/// told, and passes.
+async fn require_own(desk: &Desk, reader: &kafka::TopicReader, missing: &[String]) -> anyhow::Result<()> {
     let own = match (missing.len(), missing.contains(&desk.connection.tables().checkpoints)) {
         (TABLES, _) => None,
         (_, true) => return Ok(()),
@@ -218,8 +216,8 @@ async fn require_own(desk: &Desk, reader: &kafka::TopicReader) -> anyhow::Result
     }
 }
 
-/// Says what was changed, which settings of existing topics are `wrong`, and by which lines the services `start`; if
-/// the deployment is not new, these lines are what to do `next`.
+/// Says what was changed, which settings of existing topics are `wrong`, and what to run `next`: the services or, if the
+/// deployment has lost tables, the command that goes on without them.
 fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) -> Answer {
     let mut text = changed.text();
     for wrong in wrong {
@@ -227,7 +225,7 @@ fn prepared(changed: &Changed, wrong: &[String], is_new: bool, next: &[String]) 
     }
     let lines = next.join("\n  ");
     if !is_new {
-        let those = "tables of this deployment are gone, or others than before. \
+        let those = "tables of this deployment are gone or replaced. \
                      Restore them; or, once they are created empty, go on with";
         text.push_str(&format!("\n\n{those}:\n\n  {lines}\n\nsee \"When something is lost\" in docs/operate.md"));
     } else if !changed.is_left() {

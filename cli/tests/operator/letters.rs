@@ -1,4 +1,4 @@
-//! `tally dlq` and `tally status` over letters and receipts that somebody else has written.
+//! `tally dlq` and `tally status` over letters and receipts that another program has written.
 
 use std::time::Duration;
 

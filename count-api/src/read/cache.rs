@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::redis::Neighbour;
+use tally_adapters::redis::ForeignStandings;
 use tally_core::cached::{Cache, FillToken, Got, TakeOverNumber, Value};
 use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
@@ -21,13 +21,13 @@ pub struct SharedCache {
     cache: Arc<dyn Cache>,
     budget: Duration,
     breaker: Arc<Breaker>,
-    neighbour: Arc<Neighbour>,
+    foreign: Arc<ForeignStandings>,
 }
 
 impl SharedCache {
     /// Allows each call of `cache` the time `budget`.
     pub fn new(cache: Arc<dyn Cache>, budget: Duration) -> Self {
-        Self { cache, budget, breaker: Arc::default(), neighbour: Arc::default() }
+        Self { cache, budget, breaker: Arc::default(), foreign: Arc::default() }
     }
 
     /// Returns the cached standing of a partition and the values of `ids` in their order, read at one moment. Returns
@@ -36,7 +36,7 @@ impl SharedCache {
         let got = self.call(self.cache.get(partition, ids)).await?;
         let taken = got.taken.as_ref()?;
         if taken.of != *of {
-            self.neighbour.found(partition, &taken.of.0, of);
+            self.foreign.warn(partition, &taken.of.0, of);
             return None;
         }
         (got.values.len() == ids.len()).then_some(got)

@@ -14,7 +14,7 @@ use tally_core::ports::{Outcome, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 
-use super::receipts::{Identities, Identity, letter, put_back};
+use super::receipts::{Identity, Receipts, letter};
 use crate::said::{Answer, Table, or_dash, plain};
 
 /// Which dead letters are meant: all, if none of the flags is given.
@@ -166,7 +166,7 @@ pub(super) async fn list(
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
     let logs = reader.logs().await.context("cannot look at the dead letters")?;
-    let known = put_back_of(reader, &logs, deployment, topic).await.context("cannot read receipts")?;
+    let known = put_back_of(reader, &logs, deployment, topic).await.context("cannot read receipts")?.with_warnings();
     for (partition, log) in logs {
         let note = |record: Record<'_>| {
             let Some(letter) = letter(record).filter(|letter| wanted.has(letter)) else { return };
@@ -218,7 +218,7 @@ const COUNTED: usize = 100_000;
 /// # Errors
 /// The topic cannot be looked at.
 pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
-    let (mut uncounted, mut letters, mut known) = (0, Vec::new(), Identities::default());
+    let (mut uncounted, mut letters, mut receipts) = (0, Vec::new(), Receipts::default());
     for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
         let mut at = log.start;
         while at < log.end && letters.len() < COUNTED {
@@ -227,30 +227,29 @@ pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, t
                 let letter = letter(record).filter(|letter| letter.foreign(deployment).is_none());
                 letters.extend(letter.map(|letter| Identity::of(&letter, deployment, topic)));
                 // A letter's receipt comes after it.
-                put_back(&partition, record, deployment, topic).into_iter().for_each(|of| known.insert(of));
+                receipts.read(&partition, record, deployment, topic);
             }
             at = records.last_offset().map_or(log.end, Offset::next);
         }
         uncounted += log.end.0.saturating_sub(at.0);
     }
+    let known = receipts.with_warnings();
     Ok(uncounted + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
 }
 
-/// Reads the receipts: which records of `topic` in `deployment` replays have put back so far.
+/// Reads the receipts about `topic` and `deployment`.
 pub(super) async fn put_back_of(
     reader: &dyn TopicReader,
     logs: &[(Partition, Log)],
     deployment: &str,
     topic: &str,
-) -> Outcome<Identities> {
-    let mut known = Identities::default();
+) -> Outcome<Receipts> {
+    let mut receipts = Receipts::default();
     for (partition, log) in logs {
-        let note = |record: Record<'_>| {
-            put_back(partition, record, deployment, topic).into_iter().for_each(|of| known.insert(of));
-        };
+        let note = |record: Record<'_>| receipts.read(partition, record, deployment, topic);
         each(reader, partition, log.start, log.end, note).await?;
     }
-    Ok(known)
+    Ok(receipts)
 }
 
 pub(super) fn described(letter: &Letter<'_>) -> Described {

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tally_consumer::letter::Letter;
+use tally_core::fault::Fault;
+use tally_core::ports::Outcome;
 use tally_core::ports::log::{Header, Record};
 use tally_core::topic::Partition;
 
@@ -72,22 +74,48 @@ fn is_receipt(record: Record<'_>) -> bool {
     !Letter::is_one(record) && record.header(DEPLOYMENT).is_some()
 }
 
-/// Returns the records that were put back, if `record` of `partition` is a receipt about `topic` and `deployment`;
-/// otherwise none. Passes over a receipt that cannot be read, with a warning.
-pub(in crate::verbs) fn put_back(
-    partition: &Partition,
-    record: Record<'_>,
-    deployment: &str,
-    topic: &str,
-) -> Vec<Identity> {
-    let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
-    if !is_receipt(record) || !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
-        return Vec::new();
+/// What the receipts of a topic say.
+#[derive(Debug, Default)]
+pub(in crate::verbs) struct Receipts {
+    known: Identities,
+    /// The places of the receipts that cannot be read. Nobody knows which records they name.
+    unreadable: Vec<String>,
+}
+
+impl Receipts {
+    /// Adds what `record` of `partition` says, if it is a receipt about `topic` and `deployment`.
+    pub(in crate::verbs) fn read(&mut self, partition: &Partition, record: Record<'_>, deployment: &str, topic: &str) {
+        let is = |name, wanted: &str| record.header(name) == Some(wanted.as_bytes());
+        if !is_receipt(record) || !is(DEPLOYMENT, deployment) || !is(TOPIC, topic) {
+            return;
+        }
+        match serde_json::from_slice::<Vec<Identity>>(record.value.unwrap_or_default()) {
+            Ok(known) => known.into_iter().for_each(|of| self.known.insert(of)),
+            Err(_) => self.unreadable.push(format!("{partition}, offset {}", record.offset)),
+        }
     }
-    serde_json::from_slice(record.value.unwrap_or_default()).unwrap_or_else(|_| {
-        say(&format!("warning: a receipt that cannot be read is passed over: {partition}, offset {}", record.offset));
-        Vec::new()
-    })
+
+    /// Returns the records that were put back. Warns of each receipt that cannot be read.
+    pub(in crate::verbs) fn with_warnings(self) -> Identities {
+        for place in self.unreadable {
+            say(&format!("warning: a receipt that cannot be read is passed over: {place}"));
+        }
+        self.known
+    }
+
+    /// Returns the records that were put back.
+    ///
+    /// # Errors
+    /// A receipt cannot be read.
+    pub(in crate::verbs) fn complete(self) -> Outcome<Identities> {
+        match self.unreadable.first() {
+            None => Ok(self.known),
+            Some(place) => Err(Fault::Poison(format!(
+                "the receipt at {place} cannot be read, and may name records that were put back before: nothing is \
+                 sent. Delete the topic's records up to it, once you have looked at them"
+            ))),
+        }
+    }
 }
 
 #[cfg(test)]

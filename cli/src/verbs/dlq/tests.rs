@@ -185,7 +185,7 @@ async fn a_record_that_is_put_aside_again_is_another_one_and_a_replay_ends() {
 }
 
 #[tokio::test]
-async fn a_receipt_that_cannot_be_read_is_passed_over() {
+async fn beside_a_receipt_that_cannot_be_read_letters_are_listed_and_nothing_is_sent() {
     let broker = broker(&[EVENT]).await;
     let headers = receipt_headers(OURS, "likes");
     let receipt = Outgoing { topic: "likes.dlq", partition: Some(0), key: None, value: Some(b"{"), headers: &headers };
@@ -193,8 +193,11 @@ async fn a_receipt_that_cannot_be_read_is_passed_over() {
     let reader = broker.reader("replay", "likes.dlq");
     assert_eq!(list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap().total, 1);
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 1);
-    assert_eq!(replay(&broker).run(100).await.unwrap(), Replayed { sent: 1, ..Replayed::default() });
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 0, "the receipt of this replay is read");
+    let plan = Replay { dry_run: true, ..replay(&broker) }.run(100).await.unwrap();
+    assert_eq!(plan, Replayed { sent: 1, ..Replayed::default() });
+    let refused = format!("{:#}", replay(&broker).run(100).await.unwrap_err());
+    assert!(refused.contains("the receipt at likes.dlq/0, offset 1 cannot be read"), "{refused}");
+    assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 0);
 }
 
 /// Writes the letter of the record at offset 9 as older builds did: with all headers of the record.

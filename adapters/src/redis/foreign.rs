@@ -9,14 +9,14 @@ use tokio::time::Instant;
 /// The time between two warnings.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// When it was last said that another deployment's standings are in the cache.
+/// Warns of standings of other deployments in the cache, and keeps when it did so last.
 #[derive(Debug, Default)]
-pub struct Neighbour(Mutex<Option<Instant>>);
+pub struct ForeignStandings(Mutex<Option<Instant>>);
 
-impl Neighbour {
+impl ForeignStandings {
     /// Warns of a standing of the deployment `other`, unless there was a warning less than a minute ago. Returns whether
     /// it warned.
-    pub fn found(&self, partition: u32, other: &str, own: &DeploymentId) -> bool {
+    pub fn warn(&self, partition: u32, other: &str, own: &DeploymentId) -> bool {
         let (mut last, now) = (self.0.lock(), Instant::now());
         if last.is_some_and(|last| now < last + EVERY) {
             return false;
@@ -39,10 +39,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_deployment_is_warned_of_once_a_minute() {
-        let (neighbour, own) = (Neighbour::default(), DeploymentId("own".into()));
-        assert!(neighbour.found(7, "other", &own));
-        assert!(!neighbour.found(8, "other", &own));
+        let (foreign, own) = (ForeignStandings::default(), DeploymentId("own".into()));
+        assert!(foreign.warn(7, "other", &own));
+        assert!(!foreign.warn(8, "other", &own));
         tokio::time::advance(EVERY).await;
-        assert!(neighbour.found(7, "other", &own));
+        assert!(foreign.warn(7, "other", &own));
     }
 }
