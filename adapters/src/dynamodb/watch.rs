@@ -254,7 +254,7 @@ impl Task for Watch {
             match looked {
                 Ok(()) => answered = Instant::now(),
                 Err(fault) if answered.elapsed() >= LIMIT => {
-                    readiness.not_ready(CONDITION, format!("{silent}: {fault}"))
+                    readiness.not_ready(CONDITION, format!("{silent}: {fault}"));
                 }
                 Err(_) => {}
             }
