@@ -1,4 +1,5 @@
-//! The real SDK with the emulator in process, under paused time. Processes of the services use it over HTTP.
+//! What the real SDK makes of the emulator, in process and under paused time: a closed connection is an error, a silent one a
+//! time-out.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Lists of what is trending, compared with all changes.
+//! Lists of what is trending, compared with sums over all changes.
 
 mod laws;
 mod partitions;
