@@ -83,7 +83,7 @@ class Deploy(unittest.TestCase):
 
     def test_every_missing_parameter_is_named_at_once(self):
         done = self.deploy("Region=eu-west-1\nStacks=network data roles change-streamer consumer api\nKafkaArn=arn:x/y/z\n")
-        self.refused(done, 78, "change-streamer, api, consumer need Image: ")
+        self.refused(done, 78, "api, change-streamer, consumer need Image: ")
         self.assertEqual(self.calls(), [], "AWS was not asked")
         done = self.deploy("Region=eu-west-1\nStacks=network roles trends\nImage=a:1\nKafkaArn=arn:x/y/z\n")
         self.refused(done, 78, "trends needs BoardsTopic: ")
