@@ -2,7 +2,7 @@
 //! not change meanwhile. The others are read again in rounds until each is proved or corrected. Only an audit closes
 //! losses, and fulfils the request for one. `changed_since` does the same for the counters that changed lately.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::TryStreamExt;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ impl Due {
 struct Progress {
     /// What was due when the audit began.
     due: Due,
+    /// The losses that were open in each partition of the log when the first part began.
+    #[serde(default)]
+    open: BTreeMap<u32, BTreeSet<LossNumber>>,
     /// The parts of the posts that are not done.
     parts: Vec<Part>,
     ended: Ended,
@@ -60,6 +63,9 @@ impl Recount {
         let (mut progress, mut corrected, mut before) = (self.progress().await?, Vec::new(), Part::ALL);
         while let Some(part) = progress.parts.last().copied() {
             let pass = Box::pin(self.pass(part, None)).await?;
+            if part == Part::ALL {
+                progress.open = pass.open;
+            }
             let (ended, these) = self.settle(pass.doubts, Some(part)).await?;
             progress.ended.left += pass.unreadable;
             progress.ended.add(ended);
@@ -73,7 +79,7 @@ impl Recount {
             before = part;
         }
         if progress.ended.left == 0 && !self.rules.dry_run {
-            self.close(&progress.due).await?;
+            self.close(&progress).await?;
         }
         self.save(&progress).await?;
         Ok((progress.ended, corrected))
@@ -122,7 +128,8 @@ impl Recount {
         if let Some(stored) = self.calls.read("read how far an audit is", 1, read).await? {
             return Ok(serde_json::from_str(&stored)?);
         }
-        let progress = Progress { due: self.due().await?, parts: vec![Part::ALL], ended: Ended::default() };
+        let progress =
+            Progress { due: self.due().await?, open: BTreeMap::new(), parts: vec![Part::ALL], ended: Ended::default() };
         self.save(&progress).await?;
         Ok(progress)
     }
@@ -165,8 +172,17 @@ impl Recount {
     /// Closes what was due when the audit began, after it has settled every row key: each loss in every partition,
     /// behind the audit's corrections, and then in the table. Safe to repeat: a repaired loss never opens again. One
     /// that is repaired in some partitions only is still open in the table, so the next audit closes it.
-    async fn close(&self, due: &Due) -> anyhow::Result<()> {
-        for number in due.losses.intersection(&self.open_losses().await?) {
+    ///
+    /// A fold that had to skip a part of the log may have missed a repair: then the loss is closed in the table, and
+    /// still open in that fold's partition. This audit began after it, so it is repaired there once more.
+    async fn close(&self, Progress { due, open: known, .. }: &Progress) -> anyhow::Result<()> {
+        let open = self.open_losses().await?;
+        for (partition, known) in known {
+            for number in known.difference(&open) {
+                self.append(*partition, Body::Repaired(*number)).await?;
+            }
+        }
+        for number in due.losses.intersection(&open) {
             for partition in 0..self.config.partitions {
                 self.append(partition, Body::Repaired(*number)).await?;
             }

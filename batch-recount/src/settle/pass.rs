@@ -8,7 +8,7 @@
 //! What happened to the rows before they were read may still be on its way to the log. So a marker is put behind the
 //! scan, and the counters are scanned once every partition has all changes up to its second, by the clock of the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use foldhash::quality::FixedState;
 use futures_util::stream::{BoxStream, TryStreamExt};
 use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment};
 use tally_core::Set;
-use tally_core::changes::{Effect, Entry, Nonce, Place};
+use tally_core::changes::{Effect, Entry, LossNumber, Nonce, Place};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, ReservedKey, RowKey, Shard};
 use tally_core::ports::Outcome;
@@ -40,6 +40,8 @@ pub(super) struct Passed {
     pub(super) unreadable: u64,
     /// Parts of the posts that there was no room for.
     pub(super) rest: Vec<Part>,
+    /// The losses that were open in each partition when the pass began.
+    pub(super) open: BTreeMap<u32, BTreeSet<LossNumber>>,
 }
 
 /// A pass under way.
@@ -86,13 +88,14 @@ impl Recount {
         tails.read_on().await?;
         tails.taken = Seen::default();
         let began = tails.each().map(|(partition, reached)| (partition, reached.place.offset())).collect();
+        let open = tails.open();
         let mut pass = Pass {
             of: self,
             tails,
             due: Duration::ZERO,
             sums: Sums::new(part, self.rules.held),
             folded: BTreeSet::new(),
-            passed: Passed { doubts: Vec::new(), unproved: wanted, unreadable: 0, rest: Vec::new() },
+            passed: Passed { doubts: Vec::new(), unproved: wanted, unreadable: 0, rest: Vec::new(), open },
         };
         Box::pin(pass.scan_rows()).await?;
         pass.folded = self.folded(&began).await?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tally_core::backoff::Backoff;
-use tally_core::changes::{Entry, Filter, Item, Message, Place};
+use tally_core::changes::{Entry, Filter, Item, LossNumber, Message, Place};
 use tally_core::fault::Fault;
 use tally_core::fold::{Mark, Position, ReadTo};
 use tally_core::ids::RowKey;
@@ -142,6 +142,12 @@ impl<'a, T: Send> Tails<'a, T> {
     /// Returns the last announcement of a loss before the tail of a row key began.
     pub(super) fn loss(&self, key: &RowKey) -> Option<Place> {
         self.tails[&self.of.partition(key)].loss
+    }
+
+    /// Returns the losses that are open in partitions, as far as the tails were read.
+    pub(super) fn open(&self) -> BTreeMap<u32, BTreeSet<LossNumber>> {
+        let open = self.tails.iter().map(|(index, tail)| (*index, tail.filter.standing().open));
+        open.filter(|(_, open)| !open.is_empty()).collect()
     }
 
     /// Returns how far each tail is.

@@ -21,6 +21,25 @@ async fn many_views(world: &World) -> RowKey {
     key
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_is_closed_but_whose_repair_a_fold_missed_is_repaired_once_more() {
+    let world = World::start().await;
+    world.fill(3, 4).await;
+    let number = world.open_loss("trimmed").await;
+    world.quiet().await;
+    world.changes.close_loss(number, world.clock.now()).await.unwrap();
+    let open = async || {
+        let standings = world.changes.standings(PARTITIONS).await.unwrap();
+        standings.into_values().flat_map(|stated| stated.standing.open).collect::<Vec<_>>()
+    };
+    assert_eq!((world.open_losses().await, open().await), (vec![], vec![number; PARTITIONS as usize]));
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside(recount.audit()).await.unwrap(), Ended::default());
+    world.quiet().await;
+    assert_eq!(open().await, []);
+    world.exact(3).await;
+}
+
 /// Runs an audit beside `meanwhile`, and expects that it corrects one row key.
 async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
     let recount = world.recount(rules()).await;
