@@ -110,11 +110,11 @@ class World(Processes):
         command = [self.binaries / "tally-batch-recount", "--brokers", self.brokers, "--admin-listen", "off"]
         run(*command, env=clean(self.environment))
 
-    def api(self):
+    def api(self, name=None):
         """The API; where it is."""
         port = free_port()
         arguments = ["--brokers", self.brokers, "--redis", self.redis, "--listen", f"127.0.0.1:{port}", "--write-rate", "0", "--open-writes"]
-        self.service("tally-count-api", *arguments)
+        self.service("tally-count-api", *arguments, name=name)
         return f"http://127.0.0.1:{port}"
 
     def ends(self):
