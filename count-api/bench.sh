@@ -8,8 +8,8 @@
 # every post until Redis has every count, and then the counts are kept from expiring. So all counts that are not in the API's memory are
 # read from Redis, none from the table. The servers with all they need have one core, and the load has the other, unless FLOATING is
 # set; the API writes an event for every request into a file. webdis, where it is installed, answers the hot GET from the same Redis
-# in the same rounds. Each rate stands beside what redis-benchmark reads from this Redis. API_ARGS are more flags of the API, and
-# KINDS chooses among hot, uniform and batch. Needs wrk, redis-server, redis-cli, redis-benchmark, taskset and two cores.
+# in the same rounds. Each rate stands beside what redis-benchmark reads from this Redis. KINDS chooses among hot, uniform and batch.
+# Needs wrk, redis-server, redis-cli, redis-benchmark, taskset and two cores.
 set -euo pipefail
 ROUNDS=${ROUNDS:-${4:-5}}
 . "$(dirname "$0")/../e2e/bench-lib.sh"
@@ -17,7 +17,6 @@ SECONDS_EACH=${1:-6} CONNECTIONS=${2:-64} POSTS=${3:-100000}
 for program in wrk redis-server redis-cli redis-benchmark taskset; do need $program; done
 [ "$(nproc)" -ge 2 ] || fail "two cores are needed: one for the load, one for the servers"
 programs
-read -ra API_ARGS <<<"${API_ARGS:-}"
 read -ra KINDS <<<"${KINDS:-hot uniform batch}"
 declare -A PORT=()
 NAME+=([webdis]=webdis) FLOATING=${FLOATING:-}
@@ -38,7 +37,7 @@ serve() {
   until_counted "$POSTS" "$AWS_ENDPOINT_URL"
   PORT[$commit]=$(free_ports 1) admin=127.0.0.1:$(free_ports 1) API=http://127.0.0.1:${PORT[$commit]}
   start "$commit" "${BIN[$commit]}/tally-count-api" --log-format json --listen "127.0.0.1:${PORT[$commit]}" --admin-listen "$admin" \
-    --redis "redis://127.0.0.1:${PORT[redis-$commit]}" "${API_ARGS[@]}"
+    --redis "redis://127.0.0.1:${PORT[redis-$commit]}"
   await "$commit" ready "$admin"
   for ((looks = 1; looks <= 5 && kept < POSTS; looks++)); do
     verify "$SCRATCH/likes.csv" "$commit-$looks"

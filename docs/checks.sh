@@ -293,59 +293,52 @@ venv() {
   export PATH=$SCRATCH/venv/bin:$PATH
 }
 
-# part NAME PROGRAMS COMMAND..: prints passed, failed or skipped for a part of a check. What lacks something ends with 77.
-part() {
-  local name=$1 program code=0
-  for program in $2; do
-    command -v "$program" >/dev/null || { echo "skipped $name: $program is not installed" && return; }
-  done
-  "${@:3}" >"$SCRATCH/said" 2>&1 || code=$?
-  case $code in
-    0) echo "passed $name" ;;
-    77) echo "skipped $name: $(tail -n 1 "$SCRATCH/said")" ;;
-    *)
-      tail -n 40 "$SCRATCH/said" | sed 's/^/    /'
-      echo "failed $name: see above"
-      FAILED=1
-      ;;
-  esac
-}
-
 # The API's document, as it is pinned by its test: linters find no error in it, and the clients generated from it compile. What that
 # needs comes from package registries the first time. What cannot be fetched is no failure of the document.
-check_openapi() {
-  local pinned=count-api/tests/api/snapshots/api__openapi__the_document_is_what_clients_were_generated_from.snap language
-  FAILED=0 TOOLS=${TALLY_CHECK_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/tally/check-openapi}
+TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/tally/check-openapi
+check_openapi_spectral() {
+  document
+  echo 'extends: ["spectral:oas"]' >"$SCRATCH/.spectral.yaml"
+  npm_tool spectral lint --ruleset "$SCRATCH/.spectral.yaml" "$SCRATCH/openapi.json"
+}
+check_openapi_redocly() {
+  document
+  REDOCLY_TELEMETRY=off npm_tool redocly lint --extends recommended "$SCRATCH/openapi.json"
+}
+document() {
+  local pinned=count-api/tests/api/snapshots/api__openapi__the_document_is_what_clients_were_generated_from.snap
   mkdir -p "$TOOLS"
   # The snapshot's own head stands between two lines of dashes.
   awk 'dashes >= 2; /^---$/ { dashes++ }' "$pinned" >"$SCRATCH/openapi.json"
-  echo 'extends: ["spectral:oas"]' >"$SCRATCH/.spectral.yaml"
-  part openapi-spectral 'node npm' npm_tool spectral lint --ruleset "$SCRATCH/.spectral.yaml" "$SCRATCH/openapi.json"
-  REDOCLY_TELEMETRY=off part openapi-redocly 'node npm' npm_tool redocly lint --extends recommended "$SCRATCH/openapi.json"
-  part openapi-typescript 'node npm java mvn' client typescript -g typescript-fetch
-  part openapi-python 'java mvn' client python -g python
-  part openapi-go 'go java mvn' client go -g go
-  part openapi-java 'java mvn' client java -g java --library native
-  return $FAILED
 }
 npm_tool() {
+  need npm
   npm install --prefix "$TOOLS" --no-audit --no-fund --silent @stoplight/spectral-cli@6.16.3 @redocly/cli@2.41.0 typescript@5.9.3 ||
     skip "npm cannot fetch the linters and the compiler"
   "$TOOLS/node_modules/.bin/$1" "${@:2}"
 }
-# client LANGUAGE FLAG..: generates a client in a folder of this name, and compiles it there.
-client() (
+# client GENERATOR FLAG..: generates a client and goes to its folder.
+client() {
   local version=7.17.0
+  need java default-jre-headless
+  need mvn maven
+  document
   [[ -s $TOOLS/openapi-generator-cli-$version.jar ]] ||
     mvn --quiet --batch-mode dependency:copy -Dartifact="org.openapitools:openapi-generator-cli:$version" -DoutputDirectory="$TOOLS" ||
     skip "Maven cannot fetch the generator"
   java -jar "$TOOLS/openapi-generator-cli-$version.jar" generate --global-property apiTests=false,modelTests=false \
-    -i "$SCRATCH/openapi.json" -o "$SCRATCH/$1" "${@:2}" && cd "$SCRATCH/$1" || exit
-  case $1 in
-    typescript) npm_tool tsc --noEmit --strict --target es2020 --module esnext --moduleResolution bundler --lib es2020,dom index.ts ;;
-    python)
-      venv -r requirements.txt
-      python3 -m compileall -q openapi_client && python3 - <<'PY'
+    -i "$SCRATCH/openapi.json" -o "$SCRATCH/client" -g "$@"
+  cd "$SCRATCH/client"
+}
+check_openapi_typescript() {
+  client typescript-fetch
+  npm_tool tsc --noEmit --strict --target es2020 --module esnext --moduleResolution bundler --lib es2020,dom index.ts
+}
+check_openapi_python() {
+  client python
+  venv -r requirements.txt
+  python3 -m compileall -q openapi_client
+  python3 - <<'PY'
 import openapi_client as tally
 
 read = tally.Count.from_json('{"post_id":"p-1","likes":42,"version":57,"exact":true,"as_of":1700000000000,"fresh":true}')
@@ -358,17 +351,19 @@ problem = tally.ProblemDocument.from_json(
 assert (problem.parameter, problem.index) == ("post_ids", 3)
 tally.CountsApi(), tally.LikesApi()
 PY
-      ;;
-    go)
-      go mod download || skip "what the client needs cannot be fetched"
-      go build ./... && go vet .
-      ;;
-    java)
-      mvn --quiet --batch-mode dependency:resolve dependency:resolve-plugins || skip "what the client needs cannot be fetched"
-      mvn --quiet --batch-mode -Dmaven.test.skip=true compile
-      ;;
-  esac
-)
+}
+check_openapi_go() {
+  need go golang
+  client go
+  go mod download || skip "what the client needs cannot be fetched"
+  go build ./...
+  go vet .
+}
+check_openapi_java() {
+  client java --library native
+  mvn --quiet --batch-mode dependency:resolve dependency:resolve-plugins || skip "what the client needs cannot be fetched"
+  mvn --quiet --batch-mode -Dmaven.test.skip=true compile
+}
 
 # The JSON schema of an event takes exactly what the consumer takes, over the corpus of good and bad events.
 check_schema() {

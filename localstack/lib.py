@@ -13,6 +13,7 @@
 
 import argparse
 import csv
+import importlib.util
 import json
 import os
 import random
@@ -292,11 +293,25 @@ def tools(name, packages):
     return folder / "bin"
 
 
-def check_all(checks, words=()):
+def require(**packages):
+    """Ends the script with 69 if one of these programs, each with its package, or PyYAML is not installed."""
+    missing = [package for program, package in packages.items() if not shutil.which(program.replace("_", "-"))]
+    missing += ["python3-yaml"] * (not importlib.util.find_spec("yaml"))
+    if missing:
+        print(f"not installed: apt-get install {' '.join(missing)}")
+        sys.exit(69)
+
+
+def checks_of(names):
+    """The functions `check_..` among the names of a script, in their order."""
+    return [check for name, check in names.items() if name.startswith("check_")]
+
+
+def run_checks(checks, words=()):
     """Runs the checks whose names have one of the words, all without any; the exit code. What a check returns is shown."""
     count = {"passed": 0, "failed": 0, "skipped": 0}
     for check in checks:
-        name, began, said = check.__name__.replace("_", " "), time.monotonic(), ""
+        name, began, said = check.__name__.removeprefix("check_").replace("_", " "), time.monotonic(), ""
         if words and not any(word in name for word in words):
             continue
         try:

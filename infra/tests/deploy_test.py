@@ -36,6 +36,16 @@ GOOD = {
     "dynamodb describe-table": NO_TABLE,
     "cloudformation describe-stacks": NO_STACK,
 }
+# What answers where a stack is there and is changed.
+CHANGING = {
+    **GOOD,
+    "cloudformation describe-stacks": (0, json.dumps({"Stacks": [{"StackStatus": "UPDATE_COMPLETE"}]})),
+    "cloudformation create-change-set": (0, "{}"),
+    "cloudformation delete-change-set": (0, ""),
+    "cloudformation execute-change-set": (0, ""),
+    "cloudformation set-stack-policy": (0, ""),
+    "cloudformation update-termination-protection": (0, "{}"),
+}
 # What changes an account.
 CHANGES = {"create-change-set", "execute-change-set", "delete-stack", "set-stack-policy", "update-termination-protection"}
 TABLE = {"LogicalResourceId": "Likes", "ResourceType": "AWS::DynamoDB::Table", "Action": "Modify", "Replacement": "False"}
@@ -150,19 +160,8 @@ class Deploy(unittest.TestCase):
         self.refused(done, 78, "table t-likes is not there: deploy data first", "table t-recounts is not there")
 
     def change(self, change, *flags, typed=""):
-        answers = {
-            **GOOD,
-            "cloudformation describe-stacks": (0, json.dumps({"Stacks": [{"StackStatus": "UPDATE_COMPLETE"}]})),
-            "cloudformation create-change-set": (0, "{}"),
-            "cloudformation delete-change-set": (0, ""),
-            "cloudformation execute-change-set": (0, ""),
-            "cloudformation set-stack-policy": (0, ""),
-            "cloudformation update-termination-protection": (0, "{}"),
-            "cloudformation describe-change-set": (
-                0,
-                json.dumps({"Status": "CREATE_COMPLETE", "Changes": [{"ResourceChange": change}]}),
-            ),
-        }
+        described = {"Status": "CREATE_COMPLETE", "Changes": [{"ResourceChange": change}]}
+        answers = {**CHANGING, "cloudformation describe-change-set": (0, json.dumps(described))}
         return self.deploy(SETTINGS, answers, *flags, typed=typed)
 
     def changed(self):
@@ -194,15 +193,8 @@ class Deploy(unittest.TestCase):
 
     def test_nothing_to_change(self):
         none = (0, json.dumps({"Status": "FAILED", "StatusReason": "The submitted information didn't contain changes."}))
-        answers = {
-            **GOOD,
-            "cloudformation describe-stacks": (0, json.dumps({"Stacks": [{"StackStatus": "UPDATE_COMPLETE"}]})),
-            "cloudformation create-change-set": (0, "{}"),
-            "cloudformation delete-change-set": (0, ""),
-            "cloudformation describe-change-set": none,
-        }
-        done = self.deploy(SETTINGS, answers, "--yes")
-        self.assertEqual((done.returncode, done.stdout), (0, "data: nothing changes\n"))
+        done = self.deploy(SETTINGS, {**CHANGING, "cloudformation describe-change-set": none}, "--yes")
+        self.assertEqual((done.returncode, done.stdout, self.changed()), (0, "data: nothing changes\n", []))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from lib import Skipped, Wrong, tools, until
+from lib import Skipped, Wrong, checks_of, tools, until
 
 try:
     from selenium import webdriver
@@ -108,10 +108,10 @@ def act(browser, name):
     return line
 
 
-# What holds at a desk. Each of these gets a browser with the page open and live.
+# What holds at a desk: the functions `check_..`. Each gets a browser with the page open and live.
 
 
-def the_figures_and_the_counts_move(browser):
+def check_the_figures_and_the_counts_move(browser):
     events = browser.until("events are shown", lambda: number(browser, "[data-figure=events]"))
     counts = browser.text("#hot")
     browser.until("events move", lambda: number(browser, "[data-figure=events]") > events)
@@ -120,7 +120,7 @@ def the_figures_and_the_counts_move(browser):
     browser.until("the chart has a line", lambda: browser.run("return document.querySelector('#chart-rate .line')?.getAttribute('d')"))
 
 
-def a_like_appears_in_a_second_window_and_an_unlike_too(browser):
+def check_a_like_appears_in_a_second_window_and_an_unlike_too(browser):
     post = f"checked-{secrets.token_hex(4)}"
     show(browser, post)
     first, url = browser.current_window_handle, browser.run("return location.href")
@@ -151,7 +151,7 @@ def heart(browser):
     return browser.run("return document.querySelector('#focus .heart').getAttribute('aria-pressed')")
 
 
-def every_counter_of_a_post_is_shown_and_can_be_used(browser):
+def check_every_counter_of_a_post_is_shown_and_can_be_used(browser):
     show(browser, f"checked-{secrets.token_hex(4)}")
     counted = lambda name: number(browser, f'#focus .others [data-counter="{name}"] .count')  # noqa: E731
     for name in ("retweets", "replies", "views"):
@@ -179,7 +179,7 @@ def every_counter_of_a_post_is_shown_and_can_be_used(browser):
     browser.until("each says how sure it is", lambda: browser.run(exact) == ["exact"] * 3)
 
 
-def a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motion_is_asked_for(browser):
+def check_a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motion_is_asked_for(browser):
     post = f"checked-{secrets.token_hex(4)}"
     show(browser, post)
     said = "return document.querySelector('#milestone').textContent"
@@ -207,7 +207,7 @@ def idle(browser):
     browser.until("nothing is under way", lambda: not browser.run("return document.querySelector('#focus [aria-busy=\"true\"]')"))
 
 
-def windows_beyond_the_browsers_connections_stay_alive(browser):
+def check_windows_beyond_the_browsers_connections_stay_alive(browser):
     first, url = browser.current_window_handle, browser.run("return location.href")
     more = []
     for _ in range(4):
@@ -225,7 +225,7 @@ def windows_beyond_the_browsers_connections_stay_alive(browser):
     browser.switch_to.window(first)
 
 
-def a_hostile_id_is_a_text_and_can_be_liked(browser):
+def check_a_hostile_id_is_a_text_and_can_be_liked(browser):
     show(browser, HOSTILE)
     scripts = browser.run("return [window.broken ?? null, document.scripts.length]")
     assert scripts == [None, 1], scripts
@@ -237,14 +237,14 @@ def a_hostile_id_is_a_text_and_can_be_liked(browser):
     browser.until("it is not liked any more", lambda: number(browser, "#focus .count") == before)
 
 
-def an_id_that_is_none_is_refused_in_words(browser):
+def check_an_id_that_is_none_is_refused_in_words(browser):
     for bad, why in (("", "is empty"), ("x" * 257, "longer than 256"), ("..", "cannot be asked for")):
         browser.write("#post", bad)
         browser.click("#show button")
         browser.until(why, lambda: why in browser.text("#said"))
 
 
-def everything_is_reached_by_keyboard_and_shows_it(browser):
+def check_everything_is_reached_by_keyboard_and_shows_it(browser):
     show(browser, f"keys-{secrets.token_hex(3)}")
     # What comes later than this may be missed, as what is gone may.
     wanted = browser.run(
@@ -269,7 +269,7 @@ def everything_is_reached_by_keyboard_and_shows_it(browser):
     assert browser.run("return document.activeElement.matches('#focus .heart')"), "focus stays on the button"
 
 
-def nothing_moves_for_who_wants_no_motion(browser):
+def check_nothing_moves_for_who_wants_no_motion(browser):
     moving = "return [...document.querySelectorAll('*')].filter((node) => { const s = getComputedStyle(node);" \
         " return s.animationName !== 'none' || parseFloat(s.transitionDuration) > 0; }).length"
     browser.media(prefers_reduced_motion="reduce")
@@ -277,7 +277,7 @@ def nothing_moves_for_who_wants_no_motion(browser):
     browser.media()
 
 
-def the_load_pauses_and_goes_on(browser):
+def check_the_load_pauses_and_goes_on(browser):
     act(browser, "Pause the load")
     browser.until("it is paused", lambda: browser.text("#load") == "Let the load go on")
     browser.until("events stand still", lambda: number(browser, "[data-figure=rate]") == 0)
@@ -286,7 +286,7 @@ def the_load_pauses_and_goes_on(browser):
     browser.until("events move", lambda: number(browser, "[data-figure=rate]") > 0)
 
 
-def the_mirror_is_cut_and_heals(browser):
+def check_the_mirror_is_cut_and_heals(browser):
     fresh = "return [...document.querySelectorAll('#regions li')].map((one) => [one.dataset.region, one.querySelector('.fresh').dataset.fresh])"
     browser.until("both Regions are fresh", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
     act(browser, "Cut the mirror")
@@ -304,14 +304,14 @@ def restarts(browser, part):
     return browser.run(script, part)
 
 
-def services_are_killed_and_come_back(browser):
+def check_services_are_killed_and_come_back(browser):
     for part in ("consumer", "change-streamer", "trends"):
         before = restarts(browser, part)[1]
         act(browser, f"Kill the {part}")
         browser.until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 120)
 
 
-def a_split_grows_the_tree(browser):
+def check_a_split_grows_the_tree(browser):
     shards = "return document.querySelectorAll('#shards tr').length + (parseInt(document.querySelector('#earlier:not([hidden])')?.textContent.split(' ')[1]) || 0)"
     before = browser.run(shards)
     act(browser, "Split a shard")
@@ -319,7 +319,7 @@ def a_split_grows_the_tree(browser):
     browser.until("children stand behind a parent", lambda: browser.run("return document.querySelectorAll('#shards tr[style*=\"--depth: 1\"]').length") >= 2)
 
 
-def the_cache_goes_and_the_counts_stay(browser):
+def check_the_cache_goes_and_the_counts_stay(browser):
     act(browser, "Stop the cache")
     browser.until("it is gone", lambda: browser.text("#cache") == "Start the cache")
     counts = browser.text("#hot")
@@ -329,7 +329,7 @@ def the_cache_goes_and_the_counts_stay(browser):
     browser.until("it is back", lambda: browser.text("#cache") == "Stop the cache")
 
 
-def injected_drift_is_found_by_a_recount(browser):
+def check_injected_drift_is_found_by_a_recount(browser):
     post = f"drifted-{secrets.token_hex(3)}"
     show(browser, post)
     browser.click("#focus .heart")
@@ -356,7 +356,7 @@ def injected_drift_is_found_by_a_recount(browser):
     assert same == [], same
 
 
-def exact_says_what_it_means(browser):
+def check_exact_says_what_it_means(browser):
     browser.until("a count is there", lambda: browser.text("#focus .exact") == "exact")
     assert "found by a recount" in browser.run("return document.querySelector('#focus .exact').title")
 
@@ -402,7 +402,7 @@ def choose(browser, name, value):
     )
 
 
-def what_is_trending_moves_and_nothing_is_shifted(browser):
+def check_what_is_trending_moves_and_nothing_is_shifted(browser):
     browser.until("there is a list", lambda: len(listed(browser)) >= 5)
     browser.run(MOVED)
     claim, before = browser.text("#trending-claim"), listed(browser)
@@ -418,7 +418,7 @@ def what_is_trending_moves_and_nothing_is_shifted(browser):
     assert len(set(edges)) == 1, f"a count with more digits moves: {edges}"
 
 
-def counter_region_and_window_are_chosen(browser):
+def check_counter_region_and_window_are_chosen(browser):
     browser.until("there is a list", lambda: listed(browser))
     names = "return [...document.forms['trending-choice'].elements[arguments[0]].options].map((option) => option.value)"
     assert browser.run(names, "window") == ["1m", "10m"]
@@ -447,7 +447,7 @@ def counter_region_and_window_are_chosen(browser):
     assert browser.run("return document.activeElement.matches('#hot button')"), "focus stays"
 
 
-def an_unlike_takes_a_post_off(browser):
+def check_an_unlike_takes_a_post_off(browser):
     act(browser, "Pause the load")
     post = f"checked-{secrets.token_hex(4)}"
     show(browser, post)
@@ -462,27 +462,6 @@ def an_unlike_takes_a_post_off(browser):
     act(browser, "Let the load go on")
 
 
-AT_A_DESK = [
-    the_figures_and_the_counts_move,
-    a_like_appears_in_a_second_window_and_an_unlike_too,
-    every_counter_of_a_post_is_shown_and_can_be_used,
-    a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motion_is_asked_for,
-    windows_beyond_the_browsers_connections_stay_alive,
-    a_hostile_id_is_a_text_and_can_be_liked,
-    an_id_that_is_none_is_refused_in_words,
-    everything_is_reached_by_keyboard_and_shows_it,
-    nothing_moves_for_who_wants_no_motion,
-    the_load_pauses_and_goes_on,
-    the_mirror_is_cut_and_heals,
-    services_are_killed_and_come_back,
-    a_split_grows_the_tree,
-    the_cache_goes_and_the_counts_stay,
-    injected_drift_is_found_by_a_recount,
-    exact_says_what_it_means,
-    what_is_trending_moves_and_nothing_is_shifted,
-    counter_region_and_window_are_chosen,
-    an_unlike_takes_a_post_off,
-]
 
 
 def nothing_is_wider_than_a_phone(browser):
@@ -520,9 +499,9 @@ def the_count_stays_beside_the_buttons_that_change_it(browser):
 
 
 ON_A_PHONE = [
-    the_figures_and_the_counts_move,
-    every_counter_of_a_post_is_shown_and_can_be_used,
-    what_is_trending_moves_and_nothing_is_shifted,
+    check_the_figures_and_the_counts_move,
+    check_every_counter_of_a_post_is_shown_and_can_be_used,
+    check_what_is_trending_moves_and_nothing_is_shifted,
     nothing_is_wider_than_a_phone,
     a_finger_meets_no_small_button,
     the_count_stays_beside_the_buttons_that_change_it,
@@ -594,7 +573,7 @@ def main():
         has = lambda names: any(name in check.__name__ for name in names)  # noqa: E731
         return (has(asked.only) or not asked.only) and not has(asked.skip)
 
-    chosen = [list(filter(is_asked_for, checks)) for checks in (AT_A_DESK, ON_A_PHONE)]
+    chosen = [list(filter(is_asked_for, checks)) for checks in (checks_of(globals()), ON_A_PHONE)]
     with Browser(*DESK) as browser:
         failed = look(browser, asked.url, chosen[0])
     with Browser(*PHONE, phone=True) as browser:
