@@ -113,8 +113,9 @@ impl Figures {
         let served = counter.map(|counter| serve(&standing, found.id.name.kind(), counter));
         let Counter { parts, corrections, gap, doubt, .. } = counter.flatten().cloned().unwrap_or_default();
         // As in the API, no number is exact without an `as_of`.
-        let as_of = stands.as_of(&found.sources).filter(|_| found.sources.complete().is_some());
-        let is_known = as_of.is_some() && (counter.flatten().is_some() || found.reserved);
+        let as_of = stands.as_of(&found.sources);
+        let is_known = as_of.is_some() && found.sources.complete().is_some();
+        let is_known = is_known && (counter.flatten().is_some() || found.reserved);
         Self {
             counter: found.id.name.to_string(),
             value: served.map(|served| served.likes),
