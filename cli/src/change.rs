@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use tally_adapters::dynamodb::Operation;
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Where};
 use crate::ended::{self, Usage};
 use crate::said::{Answer, plain};
 
@@ -28,6 +28,16 @@ pub(crate) struct Writing {
     /// Who, for the ledger. By default the name that this machine knows you by
     #[arg(long, env = "TALLY_OPERATOR", value_parser = tally_service::text(), value_name = "NAME")]
     pub(crate) operator: Option<String>,
+}
+
+/// The flags of a verb that changes something in a deployment.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Changing {
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+
+    #[command(flatten)]
+    pub(crate) of: Where,
 }
 
 /// A change, made or only shown.
@@ -130,7 +140,7 @@ impl Writing {
         plan.truncate(plan.floor_char_boundary(PLAN_BYTES));
         Ok(Operation {
             at: desk.clock.now(),
-            token: desk.chance.token(),
+            token: desk.host.chance().token(),
             by,
             why,
             command: command.to_owned(),

@@ -20,7 +20,7 @@ use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, RowKey, ShardCount};
 use tally_core::ports::{Outcome, TopicReader as _};
 use tally_core::weight::Weight;
-use tally_service::{Chance, Clock, Host, Patience, Stop, StoreArgs, Until, parse_duration};
+use tally_service::{Clock, Host, Patience, StoreArgs, Until, parse_duration};
 
 use crate::ended::Usage;
 use crate::health::say;
@@ -77,12 +77,12 @@ pub(crate) struct Desk {
     pub(crate) dead_letter_topic: String,
     pub(crate) changes_topic: String,
     pub(crate) clock: Clock,
-    pub(crate) chance: Chance,
     pub(crate) patience: Duration,
+    /// The surroundings of a service (chance, patience, stop), for verbs that do what a service does. The stop is never
+    /// requested: a command that is interrupted ends as in a crash, and every write is safe to repeat.
+    pub(crate) host: Host,
     /// Repeats calls to a store that does not answer, for `patience`. For verbs that read on and on.
     pub(crate) calls: Calls,
-    /// Never requested. A command that is interrupted ends as in a crash, and every write is safe to repeat.
-    pub(crate) stop: Stop,
 }
 
 /// The pages of a long read.
@@ -159,16 +159,10 @@ impl Desk {
             topic: of.topic,
             changes_topic: of.changes_topic,
             clock: host.clock(),
-            chance: host.chance().clone(),
             patience: of.patience,
             calls: Calls::new(None, host.patience(), host.stop()),
-            stop: host.stop(),
+            host,
         })
-    }
-
-    /// Returns the surroundings of a service (clock, chance, patience), for verbs that do what a service does.
-    pub(crate) fn host(&self) -> Host {
-        Host::new("tally").giving_up_after(Some(self.patience))
     }
 
     /// Reads every row, consistently and in pages. The rows of one row key follow each other.
@@ -202,9 +196,9 @@ impl Desk {
     /// # Errors
     /// No brokers are named, Kafka does not answer, or there is no such topic.
     pub(crate) async fn await_topic(&self, topic: &str) -> anyhow::Result<()> {
-        let (reader, patience) = (self.reader(topic)?, speaking(self.host().patience()));
+        let (reader, patience, stop) = (self.reader(topic)?, speaking(self.host.patience()), self.host.stop());
         let what = format!("look at the topic `{topic}`");
-        let asked = pin!(patience.persist(&what, Until::Requested(&self.stop), || reader.logs()));
+        let asked = pin!(patience.persist(&what, Until::Requested(&stop), || reader.logs()));
         let logs = match select(asked, pin!(self.clock.sleep(SOON))).await {
             Either::Left((logs, _)) => logs,
             Either::Right(((), asked)) => {

@@ -3,6 +3,7 @@
 use tally_core::fault::Fault;
 use tally_core::format::UnknownFormat;
 use tally_service::Invalid;
+use thiserror::Error;
 
 use crate::health::{CONFIGURATION, FOUND_SOMETHING, UNAVAILABLE};
 use crate::said::plain;
@@ -11,16 +12,9 @@ use crate::said::plain;
 const USAGE: u8 = 2;
 
 /// An error in the command line that clap does not find. The message says what to change.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 /// Returns the exit code for `error`, by the first of its causes that has one.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write as _};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tally_core::time::UnixMillis;
 
 use crate::health::FOUND_SOMETHING;
@@ -81,6 +81,13 @@ fn escaped(json: &Value) -> String {
 /// Returns a sum in JSON: as a text if it does not fit 64 bits.
 pub(crate) fn sum(sum: i128) -> Value {
     i64::try_from(sum).map_or_else(|_| sum.to_string().into(), Value::from)
+}
+
+/// Adds a member to a JSON object, if there is a value.
+pub(crate) fn add(json: &mut Value, name: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value {
+        json[name] = json!(value);
+    }
 }
 
 /// A table whose columns are as wide as their widest cells.
@@ -158,7 +165,12 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
 
 /// Returns the value as text, or a dash where it is absent.
 pub(crate) fn or_dash(value: Option<impl std::fmt::Display>) -> String {
-    value.map_or("-".to_owned(), |value| value.to_string())
+    or(value, "-")
+}
+
+/// Returns the value as text, or `otherwise` where it is absent.
+pub(crate) fn or(value: Option<impl std::fmt::Display>, otherwise: &str) -> String {
+    value.map_or(otherwise.to_owned(), |value| value.to_string())
 }
 
 /// Says how long ago `at` was, or that this is not known.

@@ -22,4 +22,3 @@ pub(crate) mod status;
 pub(crate) mod stream;
 pub(crate) mod topic;
 pub(crate) mod verify;
-mod weighed;

@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tally_service::http::Patient;
+use tally_service::http::hanging_up;
 use tally_service::{Stop, Task};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
@@ -97,7 +97,7 @@ impl Server {
             let (reading, writing) = stream.into_split();
             match select(pin!(timeout(limits.head_time, begun(reading))), ending).await {
                 Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
-                    let stream = join(reading, Patient::new(writing, limits.unread_time));
+                    let stream = join(reading, hanging_up(writing, limits.unread_time));
                     version(is_http2, stream, front, peer, limits, ending).await;
                 }
                 // The client left before it sent a request.

@@ -122,7 +122,7 @@ impl Keeper {
                 if let How::UnknownFormat(found) = ended.how {
                     return Err(found.into());
                 }
-                if ended.task == "start" && matches!(ended.how, How::Failed(_) | How::Misconfigured(_)) {
+                if ended.task == "start" && matches!(ended.how, How::Failed(..)) {
                     return Err(anyhow!("{name} cannot start: {ended}"));
                 }
                 End::Died

@@ -5,15 +5,16 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::Readiness;
-use crate::metrics::{Exposition, process};
+use crate::metrics::process;
 use crate::telemetry::{Filter, Level};
 
 const BODY_BYTES: usize = 64 * 1024;
 
 /// Returns the routes `/livez`, `/readyz`, `/metrics` and `/log-level`, and a service's `own` ones.
-pub fn routes(readiness: Readiness, exposition: Exposition, level: Level, own: Router) -> Router {
+pub fn routes(readiness: Readiness, exposition: PrometheusHandle, level: Level, own: Router) -> Router {
     Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz).with_state(readiness))
@@ -29,7 +30,7 @@ async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
     (status, Json(report))
 }
 
-async fn metrics(State(exposition): State<Exposition>) -> impl IntoResponse {
+async fn metrics(State(exposition): State<PrometheusHandle>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition.render() + &process::render())
 }
 

@@ -4,29 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The name of a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
-    /// Without dashes: `table-prefix` is the flag `--table-prefix` and the variable `TALLY_TABLE_PREFIX`.
-    Flag(String),
-    /// A variable without a flag.
-    Variable(String),
-}
-
-impl Setting {
-    /// Names the setting of a flag, which may be given with or without its dashes.
-    pub(crate) fn new(flag: &str) -> Self {
-        Self::Flag(flag.trim_start_matches('-').to_owned())
-    }
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(flag) => write!(f, "--{flag} (TALLY_{})", flag.to_uppercase().replace('-', "_")),
-            Self::Variable(variable) => f.write_str(variable),
-        }
-    }
+/// Names a setting by its flag and its variable. The flag may be given with or without its dashes.
+pub(crate) fn setting(flag: &str) -> String {
+    let flag = flag.trim_start_matches('-');
+    format!("--{flag} (TALLY_{})", flag.to_uppercase().replace('-', "_"))
 }
 
 /// A configuration that cannot be used. It collects problems while settings are checked, and is then the error.
@@ -47,8 +28,9 @@ impl fmt::Display for Setting {
 /// assert!(validate(Args { brokers: None, rows: 100 }).is_err_and(|invalid| invalid.len() == 2));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}", .0.join("; "))]
 #[must_use]
-pub struct Invalid(Vec<(Setting, String)>);
+pub struct Invalid(Vec<String>);
 
 impl Invalid {
     pub fn none() -> Self {
@@ -68,12 +50,12 @@ impl Invalid {
     }
 
     pub fn add(&mut self, flag: &str, problem: impl Into<String>) {
-        self.0.push((Setting::new(flag), problem.into()));
+        self.add_variable(&setting(flag), problem);
     }
 
     /// Adds a problem with a variable that has no flag, such as one of AWS's.
     pub fn add_variable(&mut self, variable: &str, problem: impl Into<String>) {
-        self.0.push((Setting::Variable(variable.to_owned()), problem.into()));
+        self.0.push(format!("{variable}: {}", problem.into()));
     }
 
     /// Returns the value, and adds a problem if there is none.
@@ -107,16 +89,6 @@ impl Invalid {
 
     pub fn len(&self) -> usize {
         self.0.len()
-    }
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (setting, problem)) in self.0.iter().enumerate() {
-            let gap = if nth == 0 { "" } else { "; " };
-            write!(f, "{gap}{setting}: {problem}")?;
-        }
-        Ok(())
     }
 }
 

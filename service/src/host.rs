@@ -64,8 +64,9 @@ impl Host {
 
     /// Returns the same host, whose tasks pause while `standstill` is on.
     #[must_use]
-    pub fn with_standstill(self, standstill: Standstill) -> Self {
-        Self { supervisor: self.supervisor.standing_still_by(standstill), ..self }
+    pub fn with_standstill(mut self, standstill: Standstill) -> Self {
+        self.supervisor.standstill = Some(standstill);
+        self
     }
 
     /// Returns the same host with another readiness, usually a [`Readiness::scope`] of a shared one.

@@ -1,10 +1,10 @@
 //! Serves a router over HTTP/1.1 within limits, and drains it on shutdown.
 
-mod patient;
 pub mod same_site;
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutWriter;
 
-pub use patient::Patient;
-
-use crate::config::Setting;
+use crate::config::setting;
 use crate::{Stop, Task, Unfit};
 
 /// Limits on what a client may use of a server.
@@ -66,7 +66,7 @@ pub fn open_files() -> Option<u64> {
 /// [`Unfit`], with the name of the setting, if the address is not available.
 pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
-    let unfit = |error| Unfit(format!("cannot listen on {address}, set by {}: {error}", Setting::new(flag)));
+    let unfit = |error| Unfit(format!("cannot listen on {address}, set by {}: {error}", setting(flag)));
     Ok(listener.map_err(unfit)?)
 }
 
@@ -87,6 +87,14 @@ async fn only_of_one_host(request: Request, next: Next) -> Response {
         (StatusCode::BAD_REQUEST, [(header::CONNECTION, "close")], "a request must name exactly one host\n")
             .into_response()
     }
+}
+
+/// Returns the same stream, whose writes fail once the client has accepted no bytes for `unread_time`: so the memory that
+/// is kept for it is freed.
+pub fn hanging_up<S: AsyncWrite>(stream: S, unread_time: Duration) -> Pin<Box<TimeoutWriter<S>>> {
+    let mut writer = TimeoutWriter::new(stream);
+    writer.set_timeout(Some(unread_time));
+    Box::pin(writer)
 }
 
 /// A task that serves a router on a listener. When asked to stop, it accepts no more connections and lets the answers
@@ -129,7 +137,7 @@ impl Task for Server {
             match accepted {
                 Ok((stream, permit)) => {
                     let service = TowerToHyperService::new(self.router.clone());
-                    let stream = TokioIo::new(Patient::new(stream, self.limits.unread_time));
+                    let stream = TokioIo::new(hanging_up(stream, self.limits.unread_time));
                     let connection = draining.watch(self.http().serve_connection(stream, service));
                     connections.spawn(async move {
                         // A client may break the protocol or go away at any time.

@@ -9,7 +9,7 @@ use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-pub use recorder::{Exposition, Folding, install};
+pub use recorder::{Folding, install};
 
 /// What a metric's values do over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,28 +110,6 @@ pub const COMMON: Catalogue = Catalogue(&[
 ]);
 
 impl Catalogue {
-    /// Registers the description of each metric with the recorder.
-    pub fn describe(&self) {
-        for metric in self.0 {
-            let Metric { name, description, .. } = *metric;
-            match metric.kind {
-                Kind::Counter => describe_counter!(name, description),
-                Kind::Gauge => describe_gauge!(name, description),
-                Kind::Histogram => describe_histogram!(name, description),
-            }
-        }
-    }
-
-    /// Starts every counter whose labels' values are known at 0. A rate over a counter that only appears with its first
-    /// increment misses that increment.
-    pub fn begin(&self) {
-        for metric in self.0.iter().filter(|metric| metric.kind == Kind::Counter) {
-            for values in metric.combinations() {
-                metric.counter(&values).increment(0);
-            }
-        }
-    }
-
     /// Returns the metrics whose names break the naming rules; a test expects none.
     pub fn misnamed(&self) -> Vec<&'static str> {
         self.0.iter().filter(|metric| !metric.is_well_named()).map(|metric| metric.name).collect()
@@ -227,11 +205,20 @@ impl fmt::Display for Label {
     }
 }
 
-/// Describes `catalogues` and the common metrics, starts their counters, and records which version is running.
+/// Describes `catalogues` and the common metrics, and records which version is running. Every counter whose labels'
+/// values are known starts at 0: a rate over a counter that only appears with its first increment misses that
+/// increment.
 pub fn announce(service: &str, version: &str, catalogues: &[Catalogue]) {
-    for catalogue in catalogues.iter().chain([&COMMON]) {
-        catalogue.describe();
-        catalogue.begin();
+    for metric in catalogues.iter().chain([&COMMON]).flat_map(|catalogue| catalogue.0) {
+        let Metric { name, description, .. } = *metric;
+        match metric.kind {
+            Kind::Gauge => describe_gauge!(name, description),
+            Kind::Histogram => describe_histogram!(name, description),
+            Kind::Counter => {
+                describe_counter!(name, description);
+                metric.combinations().iter().for_each(|values| metric.counter(values).increment(0));
+            }
+        }
     }
     gauge!("tally_build_info", "service" => service.to_owned(), "version" => version.to_owned()).set(1.0);
 }
@@ -317,7 +304,7 @@ mod tests {
         assert!(!rendered.contains("tally_test_records_total{"), "a partition is learnt: {rendered}");
         assert!(rendered.contains(r#"tally_test_seconds_bucket{le="0.025"} 1"#), "{rendered}");
         assert!(rendered.contains(r#"tally_test_rows_bucket{le="100"} 1"#), "{rendered}");
-        let lines = |exposition: &Exposition| {
+        let lines = |exposition: &metrics_exporter_prometheus::PrometheusHandle| {
             let mut lines: Vec<String> = exposition.render().lines().map(str::to_owned).collect();
             lines.sort();
             lines

@@ -10,7 +10,7 @@ use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use thiserror::Error;
 
-use crate::{Chance, Clock, Stop, Stopped};
+use crate::{Chance, Clock, Stop};
 
 /// Called for each fault that leads to another attempt, with the name of the call, the fault and the attempts failed so
 /// far.
@@ -42,19 +42,6 @@ pub enum Until<'a> {
     Requested(&'a Stop),
     /// The last call of a shutdown, for work that has to be finished while stopping.
     LastCall(&'a Stop),
-}
-
-impl Until<'_> {
-    /// Returns the result of `wait`, or [`Stopped`] if the wait ends early.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub async fn unless_over<T>(self, wait: impl Future<Output = T> + Send) -> Result<T, Stopped> {
-        match self {
-            Self::Requested(stop) => stop.unless_requested(wait).await,
-            Self::LastCall(stop) => stop.until_last_call(wait).await,
-        }
-    }
 }
 
 impl Patience {
@@ -108,7 +95,7 @@ impl Patience {
     /// Repeats `call` until it succeeds, or until `until` ends the wait.
     ///
     /// # Errors
-    /// A fault that another attempt cannot solve, with `what` as context; [`GivenUp`]; [`Stopped`].
+    /// A fault that another attempt cannot solve, with `what` as context; [`GivenUp`]; [`crate::Stopped`].
     pub async fn persist<T, Fut>(
         &self,
         what: &str,
@@ -137,12 +124,17 @@ impl Patience {
     /// themselves.
     ///
     /// # Errors
-    /// `fault` itself, with `what` as context, if another attempt cannot solve it; [`Stopped`].
+    /// `fault` itself, with `what` as context, if another attempt cannot solve it; [`crate::Stopped`].
     pub async fn pause(&self, what: &str, fault: Fault, tries: &mut u32, until: Until<'_>) -> anyhow::Result<()> {
         if !fault.is_retryable() {
             return Err(anyhow!(fault).context(format!("cannot {what}")));
         }
-        Ok(until.unless_over(self.sleep(what, &fault, tries)).await?)
+        let wait = self.sleep(what, &fault, tries);
+        match until {
+            Until::Requested(stop) => stop.unless_requested(wait).await?,
+            Until::LastCall(stop) => stop.until_last_call(wait).await?,
+        }
+        Ok(())
     }
 
     async fn sleep(&self, what: &str, fault: &Fault, tries: &mut u32) {
@@ -169,7 +161,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::{Exit, Switch};
+    use crate::{Exit, Stopped, Switch};
 
     fn patience() -> Patience {
         Patience::new(Clock::starting_at(UnixMillis(0)), Chance::seeded(1))

@@ -1,9 +1,7 @@
 //! Text that must not be shown: it prints as `***`.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use anyhow::{Context, ensure};
 
@@ -33,14 +31,6 @@ impl Secret {
 impl From<String> for Secret {
     fn from(text: String) -> Self {
         Self(text)
-    }
-}
-
-impl FromStr for Secret {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
     }
 }
 

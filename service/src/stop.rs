@@ -13,7 +13,7 @@ pub struct Stopped;
 /// A task's view of a shutdown: first a request to finish what it has begun, later a last call.
 ///
 /// Check it between units of work. A write under way is not cancelled before the last call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop {
     requested: CancellationToken,
     last_call: CancellationToken,
@@ -82,10 +82,7 @@ impl Stop {
 
 /// The sending end of a [`Stop`]. A test holds one to stop a single task.
 #[derive(Clone, Debug, Default)]
-pub struct Switch {
-    requested: CancellationToken,
-    last_call: CancellationToken,
-}
+pub struct Switch(Stop);
 
 impl Switch {
     pub fn new() -> Self {
@@ -94,23 +91,23 @@ impl Switch {
 
     /// Returns the receiving end for the task.
     pub fn stop(&self) -> Stop {
-        Stop { requested: self.requested.clone(), last_call: self.last_call.clone() }
+        self.0.clone()
     }
 
     /// Returns a switch that follows this one and can also be switched alone.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { requested: self.requested.child_token(), last_call: self.last_call.child_token() }
+        Self(Stop { requested: self.0.requested.child_token(), last_call: self.0.last_call.child_token() })
     }
 
     pub fn request(&self) {
-        self.requested.cancel();
+        self.0.requested.cancel();
     }
 
     /// Makes the last call, which includes the request to stop.
     pub fn last_call(&self) {
-        self.requested.cancel();
-        self.last_call.cancel();
+        self.request();
+        self.0.last_call.cancel();
     }
 }
 

@@ -26,7 +26,8 @@ pub struct Supervisor {
     name: Arc<str>,
     stages: Arc<[Switch; Stage::ALL.len()]>,
     tasks: Arc<watch::Sender<Tasks>>,
-    standstill: Option<Standstill>,
+    /// Tasks pause while it is on.
+    pub(crate) standstill: Option<Standstill>,
 }
 
 #[derive(Debug, Default)]
@@ -85,12 +86,6 @@ impl Supervisor {
     pub fn new(name: &str) -> Self {
         let tasks = Arc::new(watch::Sender::new(Tasks::default()));
         Self { name: name.into(), stages: Arc::default(), tasks, standstill: None }
-    }
-
-    /// Returns the same supervisor. Tasks that start from now on pause while `standstill` is on.
-    #[must_use]
-    pub fn standing_still_by(self, standstill: Standstill) -> Self {
-        Self { standstill: Some(standstill), ..self }
     }
 
     /// Runs a task that must not end before it is asked to.

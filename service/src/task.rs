@@ -61,12 +61,8 @@ pub struct Ended {
 pub enum How {
     /// It returned before it was asked to stop.
     Early,
-    /// It returned this error; the text includes its causes.
-    Failed(String),
-    /// It returned an error of the configuration, some of which only shows over a connection.
-    Misconfigured(String),
-    /// It returned an error because a dependency does not answer.
-    Unavailable(String),
+    /// It returned this error, which ends the process with this code. The text includes its causes.
+    Failed(String, Exit),
     /// The stored data is in a format that this build does not know and must neither read nor write.
     UnknownFormat(UnknownFormat),
     /// It panicked with this message.
@@ -96,23 +92,21 @@ impl How {
         if let Some(found) = error.chain().find_map(|cause| cause.downcast_ref::<UnknownFormat>()) {
             return Self::UnknownFormat(found.clone());
         }
-        let text = format!("{error:#}");
-        if error.chain().any(|cause| cause.is::<Invalid>() || cause.is::<Unfit>()) {
-            Self::Misconfigured(text)
+        let exit = if error.chain().any(|cause| cause.is::<Invalid>() || cause.is::<Unfit>()) {
+            Exit::CONFIG
         } else if error.chain().any(|cause| cause.is::<GivenUp>()) {
-            Self::Unavailable(text)
+            Exit::UNAVAILABLE
         } else {
-            Self::Failed(text)
-        }
+            Exit::FAILED
+        };
+        Self::Failed(format!("{error:#}"), exit)
     }
 
     fn exit(&self) -> Exit {
         match self {
-            Self::Finished(exit) => *exit,
-            Self::Misconfigured(_) => Exit::CONFIG,
-            Self::Unavailable(_) => Exit::UNAVAILABLE,
+            Self::Finished(exit) | Self::Failed(_, exit) => *exit,
             Self::UnknownFormat(_) => Exit::FORMAT,
-            Self::Early | Self::Failed(_) | Self::Panicked(_) | Self::Overran => Exit::FAILED,
+            Self::Early | Self::Panicked(_) | Self::Overran => Exit::FAILED,
         }
     }
 }
@@ -123,9 +117,7 @@ impl fmt::Display for Ended {
         match &self.how {
             How::UnknownFormat(found) => write!(f, "task `{task}` failed: {found}"),
             How::Early => write!(f, "task `{task}` ended early"),
-            How::Failed(error) | How::Misconfigured(error) | How::Unavailable(error) => {
-                write!(f, "task `{task}` failed: {error}")
-            }
+            How::Failed(error, _) => write!(f, "task `{task}` failed: {error}"),
             How::Panicked(message) => write!(f, "task `{task}` panicked: {message}"),
             How::Overran => write!(f, "task `{task}` did not stop within the grace and was aborted"),
             How::Finished(_) => write!(f, "job `{task}` finished"),

@@ -169,17 +169,19 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// Returns the variables of `given` that another Tally program has, and the program `A` has not.
 pub fn unread<A: CommandFactory>(given: impl Iterator<Item = String>) -> Vec<String> {
-    let mut command = A::command();
-    command.build();
-    let own = of_command(&command);
+    let own = of_program::<A>();
     given.filter(|name| OF_PROGRAMS.contains(&name.as_str()) && !own.contains(name)).collect()
 }
 
 /// Returns the variables of a program that are missing in the list above; the program's test expects none.
 pub fn unlisted<A: CommandFactory>() -> Vec<String> {
+    of_program::<A>().into_iter().filter(|name| !OF_PROGRAMS.contains(&name.as_str())).collect()
+}
+
+fn of_program<A: CommandFactory>() -> BTreeSet<String> {
     let mut command = A::command();
     command.build();
-    of_command(&command).into_iter().filter(|name| !OF_PROGRAMS.contains(&name.as_str())).collect()
+    of_command(&command)
 }
 
 /// Returns the variables of a command and of its subcommands.

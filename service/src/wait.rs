@@ -1,45 +1,18 @@
 //! `Host::wait_for`: waits for a dependency that is not available yet. The log names it, but not at every attempt.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tokio::time::Instant;
 
-use crate::{Host, Readiness, Until};
+use crate::{Host, Until};
 
 /// How often an ongoing wait is logged.
 const REMINDER: Duration = Duration::from_secs(10);
-
-/// Logs a wait while it lasts.
-struct Waiting {
-    readiness: Readiness,
-    name: String,
-    began: Instant,
-    reminded: Mutex<Option<Instant>>,
-}
-
-impl Waiting {
-    fn failed(&self, fault: &Fault, tries: u32) {
-        let Self { readiness, name, reminded, .. } = self;
-        readiness.not_ready(name, format!("waiting: {fault}"));
-        let mut reminded = reminded.lock().expect("a log line does not panic");
-        if reminded.is_none_or(|at| at.elapsed() >= REMINDER) {
-            tracing::warn!(dependency = name, error = %fault, tries, "waiting for dependency");
-            *reminded = Some(Instant::now());
-        }
-    }
-
-    fn ended(&self) {
-        let Self { readiness, name, began, reminded } = self;
-        if reminded.lock().expect("a log line does not panic").is_some() {
-            tracing::info!(dependency = name, waited = ?began.elapsed(), "dependency is up");
-        }
-        readiness.ready(name);
-    }
-}
 
 impl Host {
     /// Repeats `attempt` until it succeeds, for as long as its fault is worth another attempt. Meanwhile the condition
@@ -59,16 +32,25 @@ impl Host {
         T: Send,
         Fut: Future<Output = Result<T, Fault>> + Send,
     {
-        let (readiness, began) = (self.readiness().clone(), Instant::now());
-        let waiting = Waiting { readiness, name: name.to_owned(), began, reminded: Mutex::default() };
-        let waiting = Arc::new(waiting);
+        let (readiness, began) = (self.readiness(), Instant::now());
+        let reminded = Arc::new(Mutex::new(None::<Instant>));
         let patience = self.patience().with_backoff(backoff).on_fault({
-            let waiting = Arc::clone(&waiting);
-            move |_, fault, tries| waiting.failed(fault, tries)
+            let (name, readiness, reminded) = (name.to_owned(), readiness.clone(), Arc::clone(&reminded));
+            move |_, fault, tries| {
+                readiness.not_ready(&name, format!("waiting: {fault}"));
+                let mut reminded = reminded.lock();
+                if reminded.is_none_or(|at| at.elapsed() >= REMINDER) {
+                    tracing::warn!(dependency = name, error = %fault, tries, "waiting for dependency");
+                    *reminded = Some(Instant::now());
+                }
+            }
         });
         let (stop, what) = (self.stop(), format!("use {name}"));
         let found = stop.unless_requested(patience.persist(&what, Until::Requested(&stop), attempt)).await??;
-        waiting.ended();
+        if reminded.lock().is_some() {
+            tracing::info!(dependency = name, waited = ?began.elapsed(), "dependency is up");
+        }
+        readiness.ready(name);
         Ok(found)
     }
 }

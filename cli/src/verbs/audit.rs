@@ -11,7 +11,7 @@ use tally_core::audit::{RunRecord, RunScope, Summary};
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
-use crate::change::Writing;
+use crate::change::Changing;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Table, past};
 
@@ -23,10 +23,7 @@ pub(crate) enum Verb {
     /// Queues an audit of everything: the recount that watches runs it. Losses that are open now close once it is through
     Start {
         #[command(flatten)]
-        writing: Writing,
-
-        #[command(flatten)]
-        of: Where,
+        change: Changing,
     },
     /// Lists runs of the recount, newest first
     List {
@@ -55,7 +52,7 @@ pub(crate) enum Verb {
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::Start { writing, of } => {
+            Self::Start { change: Changing { writing, of } } => {
                 let desk = Desk::open(of).await?;
                 let queued = desk.recounts.audit_queued().await.context("cannot read the queue")?;
                 let again = if queued.is_some() { ", although one is queued already" } else { "" };

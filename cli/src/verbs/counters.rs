@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definition, Definitions, Entry};
 
-use crate::change::Writing;
+use crate::change::Changing;
 use crate::desk::{Desk, Where};
 use crate::given::text_of;
 use crate::said::{Answer, Table};
@@ -19,10 +19,7 @@ const ATTEMPTS: usize = 5;
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Lists the counters, likes first
-    List {
-        #[command(flatten)]
-        of: Where,
-    },
+    List(Where),
     /// Defines the counters of a file, beside those that are there. None that is there can change or go
     Apply {
         /// A TOML file with a table `[[counters]]` for each: `name`, `kind` (`set` or `sum`), `add`, and if need be `remove`, `subject`, `member`, `topic`. `-` is the standard input
@@ -30,22 +27,19 @@ pub(crate) enum Verb {
         file: PathBuf,
 
         #[command(flatten)]
-        writing: Writing,
-
-        #[command(flatten)]
-        of: Where,
+        change: Changing,
     },
 }
 
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::List { of } => {
+            Self::List(of) => {
                 let desk = Desk::open(of).await?;
                 let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
                 Ok(listed(&defined.iter().map(Entry::from).collect::<Vec<_>>()))
             }
-            Self::Apply { file, writing, of } => {
+            Self::Apply { file, change: Changing { writing, of } } => {
                 let wanted = read(&file)?;
                 let desk = Desk::open(of).await?;
                 let (_, missing) = missing(&desk.checkpoints, &desk.topic, &wanted).await?;

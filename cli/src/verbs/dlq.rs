@@ -14,7 +14,7 @@ use self::letters::{Wanted, list};
 pub(super) use self::letters::{each, left};
 pub(super) use self::receipts::{Identities, Identity, letter};
 use self::replay::Replay;
-use crate::change::Writing;
+use crate::change::Changing;
 use crate::desk::{Desk, Where};
 use crate::said::Answer;
 
@@ -74,10 +74,7 @@ pub(crate) struct ReplayArgs {
     sums: bool,
 
     #[command(flatten)]
-    writing: Writing,
-
-    #[command(flatten)]
-    of: Where,
+    change: Changing,
 }
 
 impl Verb {
@@ -101,7 +98,7 @@ async fn listed(of: Where, wanted: &Wanted, limit: usize) -> anyhow::Result<Answ
 
 impl ReplayArgs {
     async fn run(self) -> anyhow::Result<Answer> {
-        let Self { wanted, limit, sums, writing, of } = self;
+        let Self { wanted, limit, sums, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
         // A replay of all letters changes something even if it sends none: it stores how far it has read.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tally_adapters::dynamodb::{self, Checkpoints, Examined};
+use tally_adapters::dynamodb::{self, Examined};
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, Outcome, TopicReader};
 use tally_service::parse_duration;
@@ -222,7 +222,7 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
 /// Checks that the tables are those that the deployment was created over, and that the log of changes is the topic that
 /// it was set up with.
 pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
-    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    let seen = desk.checkpoints.seen_tables().await.context("cannot look at the tables")?;
     match seen.problem() {
         None => points.add("tables: ids", Verdict::Good, "they are those that the deployment was created over"),
         Some(problem) => points.add("tables: ids", Verdict::Bad, problem),

@@ -1,34 +1,37 @@
 //! `tally user erase` and `tally post erase`: take members out of sets, by events, so that rows, counts and other
-//! readers of the topic agree. `waiting` waits for events that are no rows yet; `erasing` reads the rows and produces
+//! readers of the topic agree. `Waiting` waits for events that are no rows yet; `erasing` reads the rows and produces
 //! the events.
 
 mod erasing;
-mod waiting;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Subcommand;
 use tally_adapters::kafka;
 use tally_batch_recount::Calls;
+use tally_core::definitions::Definition;
 use tally_core::ids::UserId;
-use tally_core::ports::Producer;
+use tally_core::ports::{Producer, TopicReader as _};
 use tally_core::time::UnixMillis;
 
 pub(crate) use self::erasing::Subject;
 use self::erasing::{Erased, Erasing, sets};
-use self::waiting::Waiting;
-use crate::change::Writing;
-use crate::desk::{Desk, Where};
+use crate::change::Changing;
+use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::given::ids_of;
 use crate::health::say;
-use crate::said::{Answer, counted};
+use crate::said::{Answer, counted, ranges};
+use crate::verbs::topic::{Part, Seen};
 
 /// How often progress is printed.
 const SHOWN: Duration = Duration::from_secs(10);
+/// How often the positions of the rows are read before an erasure, and how often it is printed what it waits for.
+const LOOK: Duration = Duration::from_secs(1);
+const WAIT_SHOWN: Duration = Duration::from_secs(30);
 
 /// `tally user`.
 #[derive(Clone, Debug, Subcommand)]
@@ -64,10 +67,7 @@ pub(crate) struct What {
     read_units_per_second: Option<u32>,
 
     #[command(flatten)]
-    writing: Writing,
-
-    #[command(flatten)]
-    of: Where,
+    change: Changing,
 }
 
 impl UserVerb {
@@ -88,14 +88,14 @@ impl What {
     /// Reads the rows and says what would be erased. With `--yes` waits until the rows have what is in the topics, and
     /// erases what it finds then.
     pub(crate) async fn erase(self, subject: Subject, command: &'static str) -> anyhow::Result<Answer> {
-        let Self { counter, read_units_per_second, writing, of } = self;
+        let Self { counter, read_units_per_second, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
         let kafka = desk.kafka()?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
         let erasing = Erasing {
             rows: desk.rows.clone(),
             shards: desk.shards,
-            calls: Calls::new(read_units_per_second, desk.host().patience(), desk.stop.clone()),
+            calls: Calls::new(read_units_per_second, desk.host.patience(), desk.host.stop()),
             sets: sets(&defined, &counter, &subject)?,
             subject,
             topic: desk.topic.clone(),
@@ -166,6 +166,76 @@ fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
     );
     lines.extend(erased.tombstones.stay(now));
     lines
+}
+
+/// The topics of the sets: where each ended at the beginning, and how far its rows have come. An erasure waits until the
+/// rows have all of this. It would not find a like that is no row yet, and the consumer would write it afterwards.
+struct Waiting(Vec<Seen>);
+
+impl Waiting {
+    async fn look(desk: &Desk, sets: &[Definition]) -> anyhow::Result<Self> {
+        let topics: BTreeSet<&str> = sets.iter().map(|set| set.topic.as_deref().unwrap_or(&desk.topic)).collect();
+        let mut seen = Vec::new();
+        for topic in topics {
+            let exists = desk.consumers_of(topic)?.exists().await;
+            // Nothing waits in a topic that was never created.
+            if exists.with_context(|| format!("cannot look at `{topic}`"))? {
+                seen.push(Seen::look(desk, topic).await?);
+            }
+        }
+        Ok(Self(seen))
+    }
+
+    /// Says how many records are not in the rows yet, a line for each topic that has some.
+    fn lines(&self) -> Vec<String> {
+        let line = |seen: &Seen| {
+            let parts: Vec<&Part> = seen.parts.iter().filter(|part| seen.lag(part) > 0).collect();
+            let count = parts.iter().map(|part| seen.lag(part)).sum();
+            let partitions = ranges(parts.iter().map(|part| part.partition.index));
+            let halted = parts.iter().find_map(|part| part.start.as_ref()?.as_ref().err());
+            let why = match halted {
+                Some(standstill) => format!(": {standstill}"),
+                None if seen.is_paused() => ": paused, tally resume consumer".to_owned(),
+                None => String::new(),
+            };
+            (count > 0)
+                .then(|| format!("{}/{partitions}: {} not in the rows yet{why}", seen.name, counted(count, "record")))
+        };
+        self.0.iter().filter_map(line).collect()
+    }
+
+    /// Waits until the rows have everything that was in the topics at the beginning.
+    ///
+    /// # Errors
+    /// A partition with such records is paused or has stopped, or it takes longer than `--patience`.
+    async fn until_over(mut self, desk: &Desk) -> anyhow::Result<()> {
+        let began = desk.clock.reading().at;
+        let mut shown = None;
+        loop {
+            let lines = self.lines();
+            if lines.is_empty() {
+                return Ok(());
+            }
+            let (lines, waited) = (lines.join("; "), desk.clock.reading().at.saturating_sub(began));
+            if self.stands_still() || waited >= desk.patience {
+                bail!("nothing was erased: likes that wait in Kafka would come back: {lines}");
+            }
+            if shown.is_none_or(|shown| waited.saturating_sub(shown) >= WAIT_SHOWN) {
+                shown = Some(waited);
+                say(&format!("waiting for the consumers: {lines}"));
+            }
+            desk.clock.sleep(LOOK).await;
+            for seen in &mut self.0 {
+                seen.look_at_rows(desk).await?;
+            }
+        }
+    }
+
+    /// Returns whether records wait that no consumer reads until an operator does something.
+    fn stands_still(&self) -> bool {
+        let stands = |seen: &Seen, part: &Part| seen.is_paused() || matches!(part.start, Some(Err(_)));
+        self.0.iter().any(|seen| seen.parts.iter().any(|part| seen.lag(part) > 0 && stands(seen, part)))
+    }
 }
 
 #[cfg(test)]

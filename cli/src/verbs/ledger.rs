@@ -5,7 +5,7 @@ use serde_json::json;
 use tally_adapters::dynamodb::Operation;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, ago};
+use crate::said::{Answer, Table, add, ago};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -31,9 +31,7 @@ impl Args {
             let outcome = outcome.lines().collect::<Vec<_>>().join("; ");
             table.row([&ago(now.since(at)), &by, &command, &why, &plan, &outcome]);
             let mut line = json!({"at": at.0, "operator": by, "reason": why, "command": command, "plan": plan});
-            if let Some(ended) = ended {
-                line["outcome"] = json!(ended);
-            }
+            add(&mut line, "outcome", ended.as_ref());
             all.push(line);
         }
         Ok(Answer::new(all, table))

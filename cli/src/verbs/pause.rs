@@ -10,8 +10,8 @@ use tally_core::register::Topic;
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
-use crate::change::Writing;
-use crate::desk::{Desk, Where};
+use crate::change::Changing;
+use crate::desk::Desk;
 use crate::health::say;
 use crate::said::{Answer, ago};
 
@@ -31,10 +31,7 @@ pub(crate) struct Args {
     what: What,
 
     #[command(flatten)]
-    writing: Writing,
-
-    #[command(flatten)]
-    of: Where,
+    change: Changing,
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -77,7 +74,7 @@ impl Settle {
 
 impl PauseArgs {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self { settle, args: Args { what: What::Consumer, writing, of } } = self;
+        let Self { settle, args: Args { what: What::Consumer, change: Changing { writing, of } } } = self;
         let desk = Desk::open(of).await?;
         let topic = known(&desk).await?;
         let partitions = topic.current().partitions();
@@ -100,7 +97,7 @@ impl PauseArgs {
 impl Args {
     /// Has consumers go on.
     pub(crate) async fn resume(self) -> anyhow::Result<Answer> {
-        let Self { what: What::Consumer, writing, of } = self;
+        let Self { what: What::Consumer, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
         let topic = known(&desk).await?;
         let partitions = topic.current().partitions();

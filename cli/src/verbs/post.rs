@@ -2,24 +2,25 @@
 //! its counters for a recount (`recount`).
 
 mod reasons;
-mod recount;
-mod regions;
 pub(super) mod seen;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Subcommand;
-use serde_json::{Value, json};
-use tally_core::ids::PostId;
-use tally_core::time::UnixMillis;
+use serde_json::json;
+use tally_core::audit::QueueReason;
+use tally_core::ids::{PostId, RowKey, Shard};
 use tally_service::parse_duration;
 
-use self::reasons::{Age, Reason};
-use self::recount::Recount;
+use self::reasons::Age;
 use self::seen::Figures;
+use crate::change::Changing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, past};
+use crate::said::{Answer, Table, add, or, past};
 use crate::verbs::erase::{Subject, What};
+use crate::verbs::regions;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -67,6 +68,20 @@ pub(crate) struct Show {
     of: Where,
 }
 
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Recount {
+    /// The post, or the hashtag
+    #[arg(value_name = "ID")]
+    id: PostId,
+
+    /// This counter alone, by its name; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    counter: Vec<String>,
+
+    #[command(flatten)]
+    change: Changing,
+}
+
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
@@ -74,70 +89,6 @@ impl Verb {
             Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase").await,
             Self::Recount(recount) => recount.run().await,
         }
-    }
-}
-
-/// The table of a post's counters, what is said of them below it, and their JSON.
-struct Shown {
-    table: Table,
-    lines: String,
-    counters: Vec<Value>,
-    is_wrong: bool,
-}
-
-/// What was read about a counter, besides its figures.
-struct About {
-    as_of: Option<UnixMillis>,
-    fresh: bool,
-    age: String,
-    /// The row keys that wait for a recount, each with the reason.
-    queued: Vec<(String, &'static str)>,
-    /// Why the number is not exact or not fresh; `None` without --explain.
-    why: Option<Vec<Reason>>,
-    /// What other Regions add to the number. Empty without --explain, and where there are no other Regions.
-    regions: Vec<regions::Entry>,
-}
-
-impl Shown {
-    fn new() -> Self {
-        let headings =
-            ["counter", "value", "exact", "fresh", "version", "shards", "corrections", "includes all before"];
-        Self { table: Table::headed(headings), lines: String::new(), counters: Vec::new(), is_wrong: false }
-    }
-
-    fn add(&mut self, counter: &str, figures: &Figures, about: About) {
-        let About { as_of, fresh, age, queued, why, regions } = about;
-        let Figures { value, exact, version, shards, c, .. } = figures;
-        let (shown, yes) =
-            (value.map_or("not readable".to_owned(), |value| value.to_string()), |is| if is { "yes" } else { "no" });
-        self.table.row([&counter, &shown, &yes(*exact), &yes(fresh), version, shards, c, &age]);
-        let mut line = |line: String| self.lines.push_str(&format!("\n{counter}{line}"));
-        regions.iter().for_each(|entry| line(format!(" {entry}")));
-        if !queued.is_empty() {
-            let queued: Vec<String> = queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
-            line(format!(" waits for a recount: {}", queued.join(", ")));
-        }
-        why.iter().flatten().for_each(|reason| line(format!(": {}", reason.text)));
-        if why.as_ref().is_some_and(Vec::is_empty) {
-            line(": nothing is known to be wrong; tally verify compares all counts with their rows".to_owned());
-        }
-        if !exact && why.is_none() {
-            line(" is not exact: --explain says why".to_owned());
-        }
-        let is_exact = *exact && regions.iter().all(|entry| entry.exact);
-        self.is_wrong |= !is_exact || why.as_ref().is_some_and(|why| !why.is_empty());
-        let mut json = json!(figures);
-        (json["counter"], json["fresh"], json["queued"]) = (json!(counter), json!(fresh), json!(queued));
-        if let Some(as_of) = as_of {
-            json["as_of"] = json!(as_of.0);
-        }
-        if let Some(why) = why {
-            json["why"] = why.into_iter().map(|reason| reason.json).collect();
-        }
-        if !regions.is_empty() {
-            json["regions"] = json!(regions);
-        }
-        self.counters.push(json);
     }
 }
 
@@ -151,32 +102,52 @@ impl Show {
         let standing = seen::standing(&desk, &id, &sources).await?;
         let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };
         let queued = seen::queued(&desk).await?;
-        let now = desk.claims.time().latest;
-        let mut shown = Shown::new();
+        let age = Age { now: desk.claims.time().latest, fresh_within };
+        let headings =
+            ["counter", "value", "exact", "fresh", "version", "shards", "corrections", "includes all before"];
+        let (mut table, mut text, mut counters) = (Table::headed(headings), String::new(), Vec::new());
         for (counter, sources) in chosen.into_iter().zip(sources) {
-            let as_of = standing.as_of(&sources);
             let found = seen::counter(&desk, &counter, sources).await?;
-            let why = match explain {
-                true => Some(reasons::of(&desk, &found, &standing, Age { now, fresh_within }, rows).await?),
-                false => None,
-            };
+            let mut figures = Figures::of(&found, &standing, age);
+            if explain {
+                figures.why = Some(reasons::of(&desk, &found, &standing, age, rows).await?);
+            }
             let waits = queued.iter().filter(|(key, _)| key.counter == counter);
-            let about = About {
-                as_of,
-                fresh: as_of.is_some_and(|as_of| now.since(as_of) <= fresh_within),
-                age: as_of.map_or("not known".to_owned(), |as_of| past(now, Some(as_of))),
-                queued: waits.map(|(key, why)| (key.to_string(), *why)).collect(),
-                why,
-                regions: regions::entries(&desk, &counter, &others, now).await?,
-            };
-            shown.add(counter.name.as_str(), &Figures::of(&found, &standing), about);
+            figures.queued = waits.map(|(key, why)| (key.to_string(), *why)).collect();
+            figures.regions = regions::entries(&desk, &counter, &others, age.now).await?;
+            let Figures { counter, value, exact, fresh, version, shards, c, as_of, .. } = &figures;
+            let (value, yes) = (or(*value, "not readable"), |is: &bool| if *is { "yes" } else { "no" });
+            let before = or(as_of.map(|as_of| past(age.now, Some(as_of))), "not known");
+            table.row([counter, &value, &yes(exact), &yes(fresh), version, shards, c, &before]);
+            figures.lines().iter().for_each(|line| text.push_str(&format!("\n{counter}{line}")));
+            counters.push(figures);
         }
-        let Shown { table, lines, counters, is_wrong } = shown;
         let mut json = json!({"post_id": id.to_string(), "counters": counters});
         // The partition of the log of changes that has the post's changes.
-        if let Some(partition) = standing.partition() {
-            json["partition"] = json!(partition);
+        add(&mut json, "partition", standing.stored.map(|(partition, _)| partition));
+        Ok(Answer::new(json, format!("{table}{text}")).wrong_if(counters.iter().any(Figures::is_wrong)))
+    }
+}
+
+impl Recount {
+    async fn run(self) -> anyhow::Result<Answer> {
+        let Self { id, counter, change: Changing { writing, of } } = self;
+        let desk = Desk::open(of).await?;
+        let (mut keys, mut plan) = (Vec::new(), Vec::new());
+        for counter in seen::chosen(&desk, &id, &counter).await? {
+            let found = seen::counter(&desk, &counter, seen::Sources::default()).await?.counter.ok().flatten();
+            let stored = found.iter().flat_map(|counter| counter.parts.keys().copied());
+            let shards: BTreeSet<Shard> = desk.shards.all().chain(stored).collect();
+            plan.push(format!("queue {} row keys of the counter {} of {id}", shards.len(), counter.name));
+            keys.extend(shards.into_iter().map(|shard| RowKey { counter: counter.clone(), shard }));
         }
-        Ok(Answer::new(json, format!("{table}{lines}")).wrong_if(is_wrong))
+        let changed = writing.carry_out(&desk, "post recount", plan, async || {
+            for key in &keys {
+                let now = desk.clock.now();
+                desk.recounts.enqueue(key, QueueReason::Asked, now).await.context("cannot queue a row key")?;
+            }
+            Ok(format!("{} row keys queued: the recount that watches takes them up", keys.len()))
+        });
+        Ok(changed.await?.into())
     }
 }

@@ -9,8 +9,8 @@ use tally_core::audit::Summary;
 use tally_core::ids::PostId;
 use tally_service::Exit;
 
-use crate::change::Writing;
-use crate::desk::{Desk, Where};
+use crate::change::Changing;
+use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::given::ids_of;
 use crate::said::Answer;
@@ -42,15 +42,12 @@ pub(crate) struct Args {
     read_units_per_second: Option<u32>,
 
     #[command(flatten)]
-    writing: Writing,
-
-    #[command(flatten)]
-    of: Where,
+    change: Changing,
 }
 
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self { posts, file, all, counter, force, read_units_per_second, writing, of } = self;
+        let Self { posts, file, all, counter, force, read_units_per_second, change: Changing { writing, of } } = self;
         let scope = scope(posts, file.as_deref(), all, counter)?;
         let desk = Desk::open(of).await?;
         let rules = Rules { force, read_units: read_units_per_second, ..Rules::default() };
@@ -103,8 +100,8 @@ async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(E
     // A call to Kafka deep in the recount would wait as long, and say nothing meanwhile.
     desk.await_topic(&desk.changes_topic).await?;
     let ports = Ports::over(&desk.connection, LogPorts::open(desk.kafka()?, &desk.changes_topic)?);
-    let by = (desk.host().patience(), desk.chance.clone());
-    let of = Recount::new(ports, desk.shards, rules, by, desk.stop.clone()).await?;
+    let by = (desk.host.patience(), desk.host.chance().clone());
+    let of = Recount::new(ports, desk.shards, rules, by, desk.host.stop()).await?;
     Box::pin(tally_batch_recount::recount(&of, scope, false)).await
 }
 

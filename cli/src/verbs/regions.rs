@@ -7,13 +7,17 @@ use anyhow::{Context, ensure};
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
+use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::regions::Regions;
-use tally_core::ids::Region;
+use tally_core::changes::Standing;
+use tally_core::event::partition_of;
+use tally_core::fold::serve;
+use tally_core::ids::{CounterId, PostId, Region};
 use tally_core::time::UnixMillis;
 
-use crate::change::Writing;
+use crate::change::Changing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, ago, ranges};
+use crate::said::{Answer, Table, ago, or, past, ranges};
 
 /// A Region is silent if its entries are complete up to an earlier time than this long ago.
 const SILENT: Duration = Duration::from_secs(60);
@@ -21,10 +25,7 @@ const SILENT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Lists the Regions whose entries are added up, this one first. Exits with 1 where one is silent
-    List {
-        #[command(flatten)]
-        of: Where,
-    },
+    List(Where),
     /// Leaves a Region that is gone for good out of every answer. Take it from --remote of the change-streamers before
     Forget {
         /// The Region
@@ -32,10 +33,7 @@ pub(crate) enum Verb {
         name: Region,
 
         #[command(flatten)]
-        writing: Writing,
-
-        #[command(flatten)]
-        of: Where,
+        change: Changing,
     },
 }
 
@@ -119,12 +117,12 @@ fn listed(own: Option<&Region>, remotes: &[Remote]) -> Answer {
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::List { of } => {
+            Self::List(of) => {
                 let desk = Desk::open(of).await?;
                 let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
                 Ok(listed(named.own.as_ref(), &look(&desk).await?))
             }
-            Self::Forget { name, writing, of } => {
+            Self::Forget { name, change: Changing { writing, of } } => {
                 let desk = Desk::open(of).await?;
                 let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
                 ensure!(named.own.as_ref() != Some(&name), "`{name}` is this Region");
@@ -139,4 +137,74 @@ impl Verb {
             }
         }
     }
+}
+
+/// For each other Region, the standing of the post's entries; `None` where no standing is valid.
+pub(crate) type Standings = Vec<(Region, Option<Standing>)>;
+
+/// The entry of another Region for a counter, which is an item of `like_counts`. `tally post show --explain` shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Entry {
+    region: String,
+    /// What the entry adds. Absent where it cannot be read.
+    value: Option<i64>,
+    version: u64,
+    pub(crate) exact: bool,
+    /// Every event that Kafka had acknowledged in that Region by this time is in the entry, if such a time is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<UnixMillis>,
+    #[serde(skip)]
+    age: String,
+}
+
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { region, value, version, exact, age, .. } = self;
+        let value = or(*value, "not readable");
+        let exact = if *exact { "exact" } else { "not exact" };
+        write!(f, "in {region}: {value}, {exact}, version {version}, includes all before {age}")
+    }
+}
+
+/// Reads the standings. Call it before [`entries`]: so an entry has at least what its standing says.
+pub(crate) async fn standings(desk: &Desk, post: &PostId) -> anyhow::Result<Standings> {
+    let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
+    let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
+    let Some(config) = config.filter(|_| !named.remotes.is_empty()) else { return Ok(Vec::new()) };
+    let partition = partition_of(post.as_bytes(), config.partitions);
+    let read = Regions::new(&desk.connection).standings(&named, config.partitions).await;
+    let mut read = read.context("cannot read the standings of other Regions")?;
+    let stated = |region: Region| {
+        let standing = read.remove(&(region.clone(), partition)).map(|stated| stated.standing);
+        (region, standing)
+    };
+    Ok(named.remotes.into_iter().map(stated).collect())
+}
+
+/// Reads each Region's entry for the counter.
+pub(crate) async fn entries(
+    desk: &Desk,
+    counter: &CounterId,
+    standings: &Standings,
+    now: UnixMillis,
+) -> anyhow::Result<Vec<Entry>> {
+    let ids: Vec<CounterId> = standings.iter().map(|(region, _)| counter.in_region(region)).collect();
+    let read = desk.counters.read(&ids, Consistency::Strong).await;
+    let mut read = read.context("cannot read the entries of other Regions")?;
+    let mut entries = Vec::new();
+    for ((region, standing), id) in standings.iter().zip(&ids) {
+        let found = read.counters.remove(id);
+        let is_known = standing.is_some() && (found.is_some() || read.reserved);
+        let standing = standing.clone().unwrap_or_default();
+        let served = found.transpose().ok().map(|found| serve(&standing, id.name.kind(), found.as_ref()));
+        entries.push(Entry {
+            region: region.to_string(),
+            value: served.map(|served| served.likes),
+            version: served.map_or(0, |served| served.version),
+            exact: served.is_some_and(|served| served.exact) && is_known && standing.as_of.is_some(),
+            as_of: standing.as_of,
+            age: past(now, standing.as_of),
+        });
+    }
+    Ok(entries)
 }

@@ -11,7 +11,7 @@ use tally_core::ports::ChangeStream;
 use tally_core::time::UnixMillis;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, or_dash, past};
+use crate::said::{Answer, Table, add, or_dash, past};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -25,24 +25,18 @@ pub(crate) enum Verb {
         of: Where,
     },
     /// Lists which process reads each open shard
-    Leases {
-        #[command(flatten)]
-        of: Where,
-    },
+    Leases(Where),
     /// Lists losses that are not repaired yet: while there is one, no count is exact. Exits with 1 where there is one
     #[command(visible_alias = "gaps")]
-    Losses {
-        #[command(flatten)]
-        of: Where,
-    },
+    Losses(Where),
 }
 
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
             Self::Shards { closed, of } => shards(&Desk::open(of).await?, closed).await,
-            Self::Leases { of } => leases(&Desk::open(of).await?).await,
-            Self::Losses { of } => losses(&Desk::open(of).await?).await,
+            Self::Leases(of) => leases(&Desk::open(of).await?).await,
+            Self::Losses(of) => losses(&Desk::open(of).await?).await,
         }
     }
 }
@@ -68,12 +62,8 @@ async fn shards(desk: &Desk, closed: bool) -> anyhow::Result<Answer> {
         table.row([shard, &or_dash(parent.as_ref()), &past(desk.clock.now(), Some(fed.at)), &state]);
         // All changes up to this sequence number, and all before this time, are in the log of changes.
         let mut json = json!({"id": shard.to_string(), "at": fed.at.0, "closed": is_closed, "listed": is_listed});
-        if let Some(parent) = parent {
-            json["parent"] = json!(parent.to_string());
-        }
-        if let Some(sequence) = &fed.to {
-            json["sequence"] = json!(sequence.as_str());
-        }
+        add(&mut json, "parent", parent.as_ref().map(ToString::to_string));
+        add(&mut json, "sequence", fed.to.as_ref().map(|sequence| sequence.as_str()));
         shards.push(json);
     }
     // Shards that no change-streamer has begun with.

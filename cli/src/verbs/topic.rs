@@ -4,20 +4,27 @@
 
 mod adopt;
 mod seen;
-mod show;
 mod skip;
 
+use std::fmt::Write as _;
+
 use clap::Subcommand;
+use serde_json::{Value, json};
+use tally_adapters::kafka::Member;
+use tally_core::register::Kept;
+use tally_core::time::UnixMillis;
 
 pub(crate) use self::adopt::{Adoption, Sums};
+use self::seen::Problem;
 pub(crate) use self::seen::{Part, Seen};
-use crate::said::Answer;
+use crate::desk::{Desk, Where};
+use crate::said::{Answer, Table, add, or_dash, past, ranges};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what
     /// waits, and who reads it. Exits with 1 where anything is wrong, which it names first
-    Show(Box<show::Args>),
+    Show(Box<Where>),
     /// Goes on with a topic that was created anew or has another number of partitions
     ///
     /// All of its events are of a new generation, which is above every earlier one, so that they replace what the rows have. A
@@ -34,9 +41,77 @@ pub(crate) enum Verb {
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::Show(args) => args.run().await,
+            Self::Show(of) => show(*of).await,
             Self::Adopt(args) => args.run().await,
             Self::Skip(args) => args.run().await,
         }
+    }
+}
+
+/// Says what is wrong, and shows a line for each partition with its claim, offsets, lag, reader and state.
+async fn show(of: Where) -> anyhow::Result<Answer> {
+    let desk = Desk::open(of).await?;
+    let seen = Seen::look(&desk, &desk.topic).await?;
+    let (members, members_unknown) = match desk.consumers_of(&desk.topic)?.members().await {
+        Ok(members) => (members, None),
+        Err(fault) => (Vec::new(), Some(fault.to_string())),
+    };
+    let (mut text, problems) = (String::new(), seen.problems());
+    for Problem { name, partitions, detail } in &problems {
+        let _ = writeln!(text, "partition {}: {name}: {detail}", ranges(partitions.iter().copied()));
+    }
+    if seen.is_paused() {
+        text.push_str("paused: tally resume consumer\n");
+    }
+    let generation = seen.topic.as_ref().map(|topic| topic.current().number);
+    let read = generation.map_or("not read yet".to_owned(), |number| format!("generation {number}"));
+    let _ = writeln!(text, "topic {}, id {}, {read}, group {}", seen.name, seen.id, desk.group);
+    let (table, partitions) = lines(&seen, &members, desk.claims.time().latest);
+    text.push_str(&table.to_string());
+    let mut json = json!({
+        "topic": seen.name, "id": seen.id.to_string(), "group": desk.group, "paused": seen.is_paused(),
+        "problems": problems, "partitions": partitions,
+    });
+    add(&mut json, "generation", generation);
+    if let Some(why) = members_unknown {
+        let _ = write!(text, "\nit is not known who reads them: {why}");
+        json["members_unknown"] = json!(why);
+    }
+    Ok(Answer::new(json, text).wrong_if(seen.is_paused() || !problems.is_empty()))
+}
+
+/// Returns a line for each partition, for people and for programs.
+fn lines(seen: &Seen, members: &[Member], now: UnixMillis) -> (Table, Vec<Value>) {
+    let headings = ["partition", "claim", "committed", "safe", "complete up to", "log", "lag", "read by", "state"];
+    let (mut table, mut all) = (Table::headed(headings), Vec::new());
+    for part in &seen.parts {
+        let (kept, index, claim) = (seen.kept(part), part.partition.index, part.claim.n);
+        // Every record before `safe`, and every one acknowledged by `safe_at`, is in the rows or has a dead letter.
+        let (safe, safe_at) = (kept.map(|kept| kept.safe.0), kept.and_then(|kept| kept.safe_at));
+        let (committed, lag, state) = (part.committed.map(|offset| offset.0), seen.lag(part), state(seen, part));
+        let (start, end) = (part.log.start.0, part.log.end.0);
+        let holder = members.iter().find(|member| member.partitions.contains(&index));
+        let held_by = holder.map(|member| format!("{} at {}", member.client, member.host));
+        let age = or_dash(safe_at.map(|at| past(now, Some(at))));
+        let (committed_text, safe_text, held) = (or_dash(committed), or_dash(safe), or_dash(held_by.as_ref()));
+        let log = format!("{start}..{end}");
+        table.row([&index, &claim, &committed_text, &safe_text, &age, &log, &lag, &held, &state]);
+        all.push(json!({
+            "partition": index, "claim": claim, "committed": committed, "safe": safe,
+            "safe_at": safe_at.map(|at| at.0), "log_start": start, "log_end": end, "lag": lag, "held_by": held_by,
+            "state": state,
+        }));
+    }
+    (table, all)
+}
+
+/// Says in a few words what a consumer does, or would do, with the partition.
+fn state(seen: &Seen, part: &Part) -> String {
+    match (&part.start, seen.kept(part)) {
+        (Some(Err(standstill)), _) => standstill.name().to_owned(),
+        (_, Some(Kept { replay: Some(until), .. })) => format!("replays up to {until}"),
+        (_, Some(_)) if seen.is_paused() => "paused".to_owned(),
+        (_, Some(_)) => "reads".to_owned(),
+        (_, None) => "not read yet".to_owned(),
     }
 }

@@ -8,24 +8,24 @@ mod erased;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::Value;
 use tally_adapters::dynamodb::{Consistency, Cursor};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterKind, RowKey};
+use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey};
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, sum};
+use crate::said::{Answer, Table, or, sum};
 use crate::verbs::pause::is_paused;
 use crate::verbs::post::seen::{Sources, counter};
-use crate::verbs::weighed::{self, Weighed};
 
 /// How many counters are read in one call.
 const BATCH: usize = 100;
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     of: Where,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct Verified {
     rows: u64,
     row_keys: u64,
@@ -65,10 +65,23 @@ struct Verified {
     moving: u64,
     wrong: u64,
     /// The first of the wrong counts.
-    differences: Vec<(What, Numbers)>,
+    differences: Vec<Difference>,
     /// How many losses are open: counts may be wrong, and an audit is due.
-    losses: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    losses: Option<NonZeroUsize>,
     claim: Claim,
+}
+
+/// A count that is not the sum of its rows.
+#[derive(Debug, Serialize)]
+struct Difference {
+    post: String,
+    counter: String,
+    /// Absent for the total, which is compared with the sum of its shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<u16>,
+    rows: Option<Value>,
+    count: Option<i64>,
 }
 
 /// How certain the answer is.
@@ -101,42 +114,35 @@ impl Claim {
 
 impl From<Verified> for Answer {
     fn from(verified: Verified) -> Self {
-        let Verified { rows, row_keys, counters, moving, wrong, differences, losses, claim } = verified;
+        let Verified { rows, row_keys, counters, moving, wrong, differences, losses, claim } = &verified;
         let mut text = format!("{counters} counters, {rows} rows of {row_keys} row keys: {wrong} differences\n");
-        if moving > 0 {
+        if *moving > 0 {
             let _ = writeln!(text, "{moving} more differ and never stood still: nothing is said of them");
         }
-        if losses > 0 {
+        if let Some(losses) = losses {
             let _ = writeln!(text, "{losses} losses are open, which an audit closes: tally audit start");
         }
         let _ = writeln!(text, "{}", claim.said());
-        let (mut table, mut all) = (Table::headed(["post", "counter", "shard", "rows", "count"]), Vec::new());
-        for (what, Numbers { rows, count }) in differences {
-            let (id, shard) = match &what {
-                What::Key(key) => (&key.counter, Some(key.shard.index())),
-                What::Total(id) => (id, None),
-            };
-            let of = shard.map_or("total".to_owned(), |shard| shard.to_string());
-            let number = |number: Option<i128>| number.map_or("cannot be read".to_owned(), |number| number.to_string());
-            table.row([&id.post, &id.name, &of, &number(rows), &number(count.map(i128::from))]);
-            let (post, counter) = (id.post.to_string(), id.name.to_string());
-            let mut json = json!({"post": post, "counter": counter, "rows": rows.map(sum), "count": count});
-            if let Some(shard) = shard {
-                json["shard"] = json!(shard);
-            }
-            all.push(json);
+        let mut table = Table::headed(["post", "counter", "shard", "rows", "count"]);
+        for Difference { post, counter, shard, rows, count } in differences {
+            let rows = rows.as_ref().map(|rows| rows.as_str().map_or_else(|| rows.to_string(), str::to_owned));
+            let [rows, count] = [rows, count.map(|count| count.to_string())].map(|number| or(number, "cannot be read"));
+            table.row([post, counter, &or(*shard, "total"), &rows, &count]);
         }
-        if !all.is_empty() {
+        if !differences.is_empty() {
             text.push_str(&table.to_string());
         }
-        let mut json = json!({
-            "rows": rows, "row_keys": row_keys, "counters": counters, "moving": moving, "wrong": wrong,
-            "differences": all, "claim": claim,
-        });
-        if losses > 0 {
-            json["losses"] = json!(losses);
-        }
-        Self::new(json, text).wrong_if(wrong > 0)
+        Self::new(&verified, text).wrong_if(*wrong > 0)
+    }
+}
+
+impl Difference {
+    fn of(what: &What, Numbers { rows, count }: Numbers) -> Self {
+        let (id, shard) = match what {
+            What::Key(key) => (&key.counter, Some(key.shard.index())),
+            What::Total(id) => (id, None),
+        };
+        Self { post: id.post.to_string(), counter: id.name.to_string(), shard, rows: rows.map(sum), count }
     }
 }
 
@@ -214,42 +220,61 @@ async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<
                 now if before == Some(now) => {
                     verified.wrong += 1;
                     if verified.differences.len() < LISTED {
-                        verified.differences.push((what, now));
+                        verified.differences.push(Difference::of(&what, now));
                     }
                 }
                 _ => verified.moving += 1,
             }
         }
     }
-    verified.losses = desk.changes.losses().await.context("cannot read the losses")?.open().count();
+    let losses = desk.changes.losses().await.context("cannot read the losses")?;
+    verified.losses = NonZeroUsize::new(losses.open().count());
     verified.claim = claim(desk, were_paused, began).await?;
     Ok(verified)
 }
 
+/// A row key, and the sum of its rows' weights; `None` if one cannot be read. A row's *weight* is what it counts for: 1
+/// for a member of a set, the amount of a sum's cell.
+type Weighed = (RowKey, Option<i128>);
+
 /// Reads all rows, compares the sum of each row key with its count, and adds those that differ to `doubted`.
 async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
-    let rows = weighed::by_key(desk, async |whole| {
+    // The rows of a row key follow each other, on more than one page.
+    let (mut open, mut pages, mut is_over) = (None::<Weighed>, desk.every_row(), false);
+    while !is_over {
+        let (rows, mut whole) = (pages.try_next().await?, Vec::new());
+        is_over = rows.is_none();
+        for row in rows.into_iter().flatten() {
+            // An item that is no row counts for nothing, as in the stream.
+            let (Ok(key), Some(_)) = (row.pk.parse::<RowKey>(), MemberKey::new(&row.sort)) else { continue };
+            // A tombstone is not counted as a row.
+            verified.rows += u64::from(row.gone.is_none());
+            let weight = row.weight().map(|weight| i128::from(weight.get()));
+            match &mut open {
+                Some((open, sum)) if *open == key => *sum = sum.zip(weight).map(|(sum, weight)| sum + weight),
+                _ => whole.extend(open.replace((key, weight))),
+            }
+        }
+        whole.extend(open.take_if(|_| is_over));
         verified.row_keys += whole.len() as u64;
         let some = whole.chunks(BATCH).map(|some| differing(desk, some));
         let differing: Vec<Vec<RowKey>> = stream::iter(some).buffered(AT_ONCE).try_collect().await?;
         differing.into_iter().flatten().for_each(|key| doubted.add(What::Key(key)));
-        Ok(())
-    });
-    verified.rows = rows.await?;
+    }
     Ok(())
 }
 
 async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKey>> {
-    let mut ids: Vec<CounterId> = weighed.iter().map(|weighed| weighed.key.counter.clone()).collect();
+    let mut ids: Vec<CounterId> = weighed.iter().map(|(key, _)| key.counter.clone()).collect();
     ids.sort_unstable();
     ids.dedup();
     let counters = desk.counters.read(&ids, Consistency::Strong).await.context("cannot read counters")?.counters;
-    let is_right = |weighed: &&Weighed| match counters.get(&weighed.key.counter) {
-        None => !weighed.doubt && weighed.weight == 0,
-        Some(Ok(counter)) => !weighed.doubt && i128::from(counter.part(weighed.key.shard)) == weighed.weight,
+    let is_right = |(key, weight): &&Weighed| match counters.get(&key.counter) {
+        None => *weight == Some(0),
+        Some(Ok(counter)) => *weight == Some(counter.part(key.shard).into()),
         Some(Err(_)) => false,
     };
-    Ok(weighed.iter().filter(|weighed| !is_right(weighed)).map(|weighed| weighed.key.clone()).collect())
+    Ok(weighed.iter().filter(|weighed| !is_right(weighed)).map(|(key, _)| key.clone()).collect())
 }
 
 /// Reads all counters, and adds to `doubted` counts of row keys without rows, and totals that are not the sum of their

@@ -78,7 +78,7 @@ async fn a_permanent_fault_fails_the_start_and_names_the_dependency() {
     let running = Running::start(Denied, host("test"));
     let end = running.ready().await.expect_err("the start fails");
     assert_eq!(end.to_string(), "task `start` failed: cannot use store: access denied");
-    assert_eq!(end.how, How::Failed("cannot use store: access denied".to_owned()));
+    assert_eq!(end.how, How::Failed("cannot use store: access denied".to_owned(), Exit::FAILED));
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,3 +104,21 @@ fn the_limit_is_raised_to_the_maximum() {
     assert_eq!(limit, getrlimit(Resource::Nofile).maximum);
     assert_eq!(open_files(), limit);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_stops_reading_is_disconnected_and_one_that_reads_slowly_gets_more_time() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let (ours, mut theirs) = tokio::io::duplex(8);
+    let mut ours = hanging_up(ours, PATIENCE);
+    let began = tokio::time::Instant::now();
+    let reading = async {
+        for _ in 0..3 {
+            tokio::time::sleep(PATIENCE * 2 / 3).await;
+            theirs.read_exact(&mut [0; 8]).await.unwrap();
+        }
+        theirs
+    };
+    let (written, _theirs) = tokio::join!(ours.write_all(&[7; 100]), reading);
+    assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), PATIENCE * 2 + PATIENCE);
+}

@@ -8,29 +8,21 @@ use std::fs::{read_dir, read_to_string};
 /// Linux reports processor time in hundredths of a second on every machine.
 const TICKS: f64 = 100.0;
 
-/// One metric in Prometheus' text format.
-struct Figure {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    value: Option<f64>,
-}
+/// The name, type, help and value of a metric in Prometheus' text format.
+type Figure = (&'static str, &'static str, &'static str, Option<f64>);
 
 /// Returns the figures of this process in Prometheus' text format.
 pub fn render() -> String {
     let read = |file: &str| read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let open = read_dir("/proc/self/fd").ok().map(Iterator::count);
     let started = read_to_string("/proc/stat").ok().and_then(|stat| field(&stat, "btime "));
-    figures(&read("stat"), &read("status"), &read("limits"), open, started).iter().fold(
-        String::new(),
-        |mut text, figure| {
-            let Figure { name, kind, help, value } = figure;
-            if let Some(value) = value {
-                let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
-            }
-            text
-        },
-    )
+    let mut text = String::new();
+    for (name, kind, help, value) in figures(&read("stat"), &read("status"), &read("limits"), open, started) {
+        if let Some(value) = value {
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
+        }
+    }
+    text
 }
 
 /// Parses the system's texts; `open` is the number of open files, and `booted` the time at which the system started.
@@ -41,17 +33,16 @@ fn figures(stat: &str, status: &str, limits: &str, open: Option<usize>, booted: 
     let cpu = ticks(11).zip(ticks(12)).map(|(user, system)| (user + system) / TICKS);
     let started = booted.zip(ticks(19)).map(|(booted, after)| booted + after / TICKS);
     let kilobytes = |name: &str| field(status, name).map(|kilobytes| kilobytes * 1024.0);
-    let figure = |name, kind, help, value| Figure { name, kind, help, value };
     #[expect(clippy::cast_precision_loss, reason = "a process has far fewer than 2^52 open files")]
     let open = open.map(|open| open as f64);
     [
-        figure("process_cpu_seconds_total", "counter", "Processor time used by all threads.", cpu),
-        figure("process_resident_memory_bytes", "gauge", "Resident memory.", kilobytes("VmRSS:")),
-        figure("process_virtual_memory_bytes", "gauge", "Virtual memory.", kilobytes("VmSize:")),
-        figure("process_threads", "gauge", "Threads.", field(status, "Threads:")),
-        figure("process_open_fds", "gauge", "Open file descriptors.", open),
-        figure("process_max_fds", "gauge", "Limit of open file descriptors.", field(limits, "Max open files")),
-        figure("process_start_time_seconds", "gauge", "Start time in seconds since 1970.", started),
+        ("process_cpu_seconds_total", "counter", "Processor time used by all threads.", cpu),
+        ("process_resident_memory_bytes", "gauge", "Resident memory.", kilobytes("VmRSS:")),
+        ("process_virtual_memory_bytes", "gauge", "Virtual memory.", kilobytes("VmSize:")),
+        ("process_threads", "gauge", "Threads.", field(status, "Threads:")),
+        ("process_open_fds", "gauge", "Open file descriptors.", open),
+        ("process_max_fds", "gauge", "Limit of open file descriptors.", field(limits, "Max open files")),
+        ("process_start_time_seconds", "gauge", "Start time in seconds since 1970.", started),
     ]
 }
 
@@ -72,16 +63,16 @@ mod tests {
         let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
                       Max open files            1024                 524288               files\n";
         let figures = figures(stat, status, limits, Some(12), Some(1_700_000_000.0));
-        let values = figures.map(|figure| figure.value.unwrap());
+        let values = figures.map(|figure| figure.3.unwrap());
         assert_eq!(values, [2.0, 1_048_576.0, 2_097_152.0, 9.0, 12.0, 1024.0, 1_700_000_012.0]);
     }
 
     #[test]
     fn figures_that_the_system_does_not_report_are_left_out() {
-        assert!(figures("", "", "", None, None).iter().all(|figure| figure.value.is_none()));
+        assert!(figures("", "", "", None, None).iter().all(|figure| figure.3.is_none()));
         let unlimited =
             figures("", "", "Max open files            unlimited            unlimited            files", None, None);
-        assert!(unlimited[5].value.is_none());
+        assert!(unlimited[5].3.is_none());
     }
 
     #[cfg(target_os = "linux")]

@@ -14,35 +14,24 @@ const COUNTS: [f64; 12] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0,
 /// How long a histogram's samples wait before they are folded into its buckets.
 const FOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Renders the process's recorder.
-#[derive(Clone, Debug)]
-pub struct Exposition(PrometheusHandle);
-
-impl Exposition {
-    /// Returns every metric, in Prometheus' text format.
-    pub fn render(&self) -> String {
-        self.0.render()
-    }
-}
-
 /// A task that folds samples into buckets. Without it they would stay in memory until the next scrape.
-pub struct Folding(pub Exposition);
+pub struct Folding(pub PrometheusHandle);
 
 impl Task for Folding {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         loop {
             stop.unless_requested(tokio::time::sleep(FOLD_EVERY)).await?;
-            self.0.0.run_upkeep();
+            self.0.run_upkeep();
         }
     }
 }
 
 /// Installs the process's recorder at the first call; later calls share it.
-pub fn install() -> Exposition {
-    static INSTALLED: OnceLock<Exposition> = OnceLock::new();
+pub fn install() -> PrometheusHandle {
+    static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
     let install = || {
         let recorder = recorder().expect("every list of buckets has some");
-        let exposition = Exposition(recorder.handle());
+        let exposition = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
             tracing::error!("another metrics recorder is installed: /metrics stays empty");
         }
@@ -111,7 +100,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn samples_are_folded_without_a_scrape() {
         let recorder = recorder().unwrap();
-        let folding = Folding(Exposition(recorder.handle()));
+        let folding = Folding(recorder.handle());
         let switch = Switch::new();
         let folded = async {
             metrics::with_local_recorder(&recorder, || histogram!("rows").record(1.0));

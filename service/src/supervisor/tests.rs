@@ -126,7 +126,7 @@ async fn an_early_end_an_error_and_a_panic_are_reported_with_the_task_name() {
     supervisor.spawn(Stage::Work, "error", |_| async { bail!("table `likes` is missing") });
     supervisor.worker(Stage::Work, "panic", |_| async { panic!("lost {}", "count") }).ended().await;
     let shutdown = supervisor.stop(GRACE).await;
-    let failed = How::Failed("table `likes` is missing".to_owned());
+    let failed = How::Failed("table `likes` is missing".to_owned(), Exit::FAILED);
     let panicked = How::Panicked("lost count".to_owned());
     assert_eq!(shutdown.ended, [end("early", How::Early), end("error", failed), end("panic", panicked)]);
     assert_eq!(shutdown.exit(), Exit::FAILED);
@@ -184,7 +184,7 @@ async fn stopped_is_a_clean_end_only_after_a_request_to_stop() {
         Err(Stopped.into())
     });
     supervisor.worker(Stage::Work, "unasked", |_| async { Err(Stopped.into()) }).ended().await;
-    assert_eq!(supervisor.stop(GRACE).await.ended, [end("unasked", How::Failed("stopped".to_owned()))]);
+    assert_eq!(supervisor.stop(GRACE).await.ended, [end("unasked", How::Failed("stopped".to_owned(), Exit::FAILED))]);
 }
 
 #[tokio::test(start_paused = true)]

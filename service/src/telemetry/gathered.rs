@@ -40,8 +40,8 @@ struct Shared<W> {
     lines: Mutex<Lines>,
     /// Locked before `lines` are taken and until they are written, so that lines keep their order.
     out: Mutex<Out<W>>,
-    begun: Condvar,
-    many: Condvar,
+    /// Notified when there are lines, and when there are many.
+    more: Condvar,
 }
 
 /// The buffered lines.
@@ -110,19 +110,19 @@ impl<W: Write + Send + 'static> Gathered<W> {
         let [bytes, taken] = [Vec::with_capacity(MANY), Vec::with_capacity(MANY)];
         let out = Mutex::new(Out { writer, taken, torn: false, dropped: 0 });
         let lines = Mutex::new(Lines { bytes, dropped: 0 });
-        Self(Arc::new(Shared { lines, out, begun: Condvar::new(), many: Condvar::new() }))
+        Self(Arc::new(Shared { lines, out, more: Condvar::new() }))
     }
 
     /// Writes the buffer when it is large enough or old enough. Never returns.
     pub(super) fn attend(&self) {
-        let Shared { begun, many, .. } = &*self.0;
+        let more = &self.0.more;
         loop {
             // Waiting for more lines keeps this thread from writing the first one alone.
             let few = |lines: &mut Lines| lines.bytes.len() < MANY && lines.dropped == 0;
             let mut lines = self.0.lines.lock();
-            many.wait_while_for(&mut lines, few, LATEST);
+            more.wait_while_for(&mut lines, few, LATEST);
             if lines.is_empty() {
-                begun.wait_while(&mut lines, |lines| lines.is_empty());
+                more.wait_while(&mut lines, |lines| lines.is_empty());
                 continue;
             }
             let dropped = mem::take(&mut lines.dropped);
@@ -144,8 +144,7 @@ impl<W: Write + Send + 'static> Gathered<W> {
         drop(out);
         if dropped > 0 {
             self.0.lines.lock().dropped += dropped;
-            self.0.begun.notify_one();
-            self.0.many.notify_one();
+            self.0.more.notify_one();
         }
     }
 }
@@ -172,7 +171,6 @@ pub(super) struct EventWriter<W> {
 
 impl<W: Write + Send + 'static> Write for EventWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let Shared { begun, many, .. } = &*self.gathered.0;
         let mut lines = self.gathered.0.lines.lock();
         let before = lines.bytes.len();
         lines.bytes.extend_from_slice(event);
@@ -180,13 +178,8 @@ impl<W: Write + Send + 'static> Write for EventWriter<W> {
         drop(lines);
         if self.at_once || now >= MOST {
             self.gathered.write_out();
-        } else {
-            if before == 0 {
-                begun.notify_one();
-            }
-            if before < MANY && now >= MANY {
-                many.notify_one();
-            }
+        } else if before == 0 || before < MANY && now >= MANY {
+            self.gathered.0.more.notify_one();
         }
         Ok(event.len())
     }

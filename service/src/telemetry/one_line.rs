@@ -1,7 +1,5 @@
 //! A writer that keeps each event on one line, so that text in a field cannot forge another event.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use tracing::Metadata;
@@ -28,31 +26,19 @@ pub(super) struct Line<W>(W);
 impl<W: Write> Write for Line<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let mut line = escaped(text.strip_suffix('\n').unwrap_or(&text)).into_owned();
-        line.push('\n');
-        self.0.write_all(line.as_bytes())?;
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        if !text.contains(breaks_a_line) {
+            self.0.write_all(event)?;
+            return Ok(event.len());
+        }
+        let escaped = |c| if breaks_a_line(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+        self.0.write_all((text.chars().map(escaped).collect::<String>() + "\n").as_bytes())?;
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
-}
-
-fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(breaks_a_line) {
-        return Cow::Borrowed(text);
-    }
-    let mut line = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if breaks_a_line(c) {
-            // Writing to a string cannot fail.
-            let _ = write!(line, "\\u{:04x}", u32::from(c));
-        } else {
-            line.push(c);
-        }
-    }
-    Cow::Owned(line)
 }
 
 /// Returns whether `c` is a control character of either set, or Unicode's line or paragraph separator. All are below

@@ -50,14 +50,9 @@ impl Replayed {
     }
 }
 
-/// The records that one transaction puts back.
-#[derive(Default)]
-struct Batch<'a> {
-    records: Vec<PutBack<'a>>,
-    of: Vec<Identity>,
-}
-
+/// A record that is put back.
 struct PutBack<'a> {
+    of: Identity,
     key: String,
     value: Option<&'a [u8]>,
     headers: Vec<Header<'a>>,
@@ -107,7 +102,7 @@ impl Replay {
                 let read = || self.reader.read(&partition, at, log.end);
                 let records = self.calls.persist("read dead letters", read).await?;
                 let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
-                let mut batch = Batch::default();
+                let mut batch = Vec::new();
                 let letters = records.iter().take(left).filter_map(letter);
                 for letter in letters.filter(|letter| self.wanted.has(letter)) {
                     if self.leaves_out(&letter, &mut known, &mut batch, &mut done) {
@@ -141,7 +136,7 @@ impl Replay {
         &self,
         letter: &Letter<'a>,
         known: &mut Identities,
-        batch: &mut Batch<'a>,
+        batch: &mut Vec<PutBack<'a>>,
         done: &mut Replayed,
     ) -> bool {
         let Some(of) = Identity::of(letter, &self.deployment, &self.topic) else {
@@ -162,22 +157,22 @@ impl Replay {
             return true;
         }
         known.insert(of);
-        batch.of.push(of);
         // The record gets the right key: with a wrong or missing one it would be out of order again.
         let key = event.subject().to_owned();
-        batch.records.push(PutBack { key, value: letter.record.value, headers: letter.original_headers() });
+        batch.push(PutBack { of, key, value: letter.record.value, headers: letter.original_headers() });
         done.sent += 1;
         false
     }
 
     /// Sends a batch, and its receipt to the partition of its letters. A replay that is killed here has sent both or
     /// neither.
-    async fn commit(&self, letters: &Partition, batch: &Batch<'_>) -> anyhow::Result<()> {
-        if self.dry_run || batch.of.is_empty() {
+    async fn commit(&self, letters: &Partition, batch: &[PutBack<'_>]) -> anyhow::Result<()> {
+        if self.dry_run || batch.is_empty() {
             return Ok(());
         }
-        let (receipt, headers) = (receipt(&batch.of), receipt_headers(&self.deployment, &self.topic));
-        let back = batch.records.iter().map(|PutBack { key, value, headers }| Outgoing {
+        let of: Vec<Identity> = batch.iter().map(|record| record.of).collect();
+        let (receipt, headers) = (receipt(&of), receipt_headers(&self.deployment, &self.topic));
+        let back = batch.iter().map(|PutBack { key, value, headers, .. }| Outgoing {
             topic: &self.topic,
             partition: None,
             key: Some(key.as_bytes()),
@@ -198,7 +193,7 @@ impl Replay {
                 // The write before this one failed, but may have been carried out. If so, its receipt is there.
                 self.transactions.take_over().await?;
                 let known = self.put_back(&self.reader.logs().await?).await?;
-                if batch.of.iter().all(|of| known.has(*of)) {
+                if of.iter().all(|of| known.has(*of)) {
                     return Ok(());
                 }
             }

@@ -78,31 +78,35 @@ impl Erasing {
         producer: Option<&dyn Producer>,
         mut seen: impl FnMut(&Erased),
     ) -> anyhow::Result<Erased> {
-        let mut erased = Erased::default();
+        let mut pass = Pass { of: self, producer, seen: &mut seen, erased: Erased::default() };
         match &self.subject {
-            Subject::Post(post) => self.of_post(post, producer, &mut erased, &mut seen).await?,
-            Subject::Users(users) => self.of_users(users, producer, &mut erased, &mut seen).await?,
+            Subject::Post(post) => pass.post(post).await?,
+            Subject::Users(users) => pass.users(users).await?,
         }
-        Ok(erased)
+        Ok(pass.erased)
     }
+}
 
-    async fn of_post(
-        &self,
-        post: &PostId,
-        producer: Option<&dyn Producer>,
-        erased: &mut Erased,
-        seen: &mut impl FnMut(&Erased),
-    ) -> anyhow::Result<()> {
-        for set in &self.sets {
+/// An erasure under way.
+struct Pass<'a> {
+    of: &'a Erasing,
+    producer: Option<&'a dyn Producer>,
+    seen: &'a mut dyn FnMut(&Erased),
+    erased: Erased,
+}
+
+impl Pass<'_> {
+    async fn post(&mut self, post: &PostId) -> anyhow::Result<()> {
+        let of = self.of;
+        for set in &of.sets {
             let counter = CounterId { post: post.clone(), name: set.name.clone() };
-            for key in &RowKey::all(&counter, self.shards).collect::<Vec<_>>() {
-                let page = |after: Option<Cursor>| async move { self.rows.users(key, after.as_ref()).await };
-                let mut pages = self.calls.pages("read rows", page);
+            for key in &RowKey::all(&counter, of.shards).collect::<Vec<_>>() {
+                let page = |after: Option<Cursor>| async move { of.rows.users(key, after.as_ref()).await };
+                let mut pages = of.calls.pages("read rows", page);
                 while let Some(rows) = pages.try_next().await? {
-                    erased.read += rows.len() as u64;
+                    self.erased.read += rows.len() as u64;
                     let rows = rows.into_iter().map(|MemberRow { user, gone }| (set, post.clone(), user, gone));
-                    self.take_out(rows.collect(), producer, erased).await?;
-                    seen(erased);
+                    self.take_out(rows.collect()).await?;
                 }
             }
         }
@@ -110,41 +114,29 @@ impl Erasing {
     }
 
     /// Erases users in one pass over the table, however many they are.
-    async fn of_users(
-        &self,
-        users: &BTreeSet<UserId>,
-        producer: Option<&dyn Producer>,
-        erased: &mut Erased,
-        seen: &mut impl FnMut(&Erased),
-    ) -> anyhow::Result<()> {
-        let page =
-            |segment: Segment, after: Option<Cursor>| async move { self.rows.scan(segment, after.as_ref()).await };
-        let mut pages = self.calls.scan("scan rows", SEGMENTS, page);
+    async fn users(&mut self, users: &BTreeSet<UserId>) -> anyhow::Result<()> {
+        let of = self.of;
+        let page = |segment: Segment, after: Option<Cursor>| async move { of.rows.scan(segment, after.as_ref()).await };
+        let mut pages = of.calls.scan("scan rows", SEGMENTS, page);
         while let Some(rows) = pages.try_next().await? {
-            erased.read += rows.len() as u64;
+            self.erased.read += rows.len() as u64;
             let rows = rows.into_iter().filter_map(|row| {
                 let user = users.get(row.sort.as_str())?;
                 let RowKey { counter, .. } = row.pk.parse().ok()?;
-                let set = self.sets.iter().find(|set| set.name == counter.name)?;
-                erased.users.insert(user.clone());
+                let set = of.sets.iter().find(|set| set.name == counter.name)?;
+                self.erased.users.insert(user.clone());
                 Some((set, counter.post, user.clone(), row.gone))
             });
             let rows = rows.collect();
-            self.take_out(rows, producer, erased).await?;
-            seen(erased);
+            self.take_out(rows).await?;
         }
         Ok(())
     }
 
     /// Produces the events that take `rows` out, except tombstones. Safe to repeat: taking one out again changes
     /// nothing.
-    async fn take_out(
-        &self,
-        rows: Vec<(&Definition, PostId, UserId, Option<u64>)>,
-        producer: Option<&dyn Producer>,
-        erased: &mut Erased,
-    ) -> anyhow::Result<()> {
-        let mut taken = Vec::new();
+    async fn take_out(&mut self, rows: Vec<(&Definition, PostId, UserId, Option<u64>)>) -> anyhow::Result<()> {
+        let (mut taken, erased) = (Vec::new(), &mut self.erased);
         for (set, subject, member, gone) in rows {
             if gone.is_some() {
                 erased.tombstones.rows += 1;
@@ -156,14 +148,19 @@ impl Erasing {
             }
         }
         erased.found += taken.len() as u64;
-        let Some(producer) = producer else { return Ok(()) };
-        let events = taken
-            .into_iter()
-            .map(|(set, subject, member)| async move { self.produce(producer, set, &subject, &member).await }.boxed());
-        erased.produced += at_once(AT_ONCE, events).await?.len() as u64;
+        if let Some(producer) = self.producer {
+            let of = self.of;
+            let events = taken.into_iter().map(|(set, subject, member)| {
+                async move { of.produce(producer, set, &subject, &member).await }.boxed()
+            });
+            erased.produced += at_once(AT_ONCE, events).await?.len() as u64;
+        }
+        (self.seen)(&self.erased);
         Ok(())
     }
+}
 
+impl Erasing {
     async fn produce(
         &self,
         producer: &dyn Producer,

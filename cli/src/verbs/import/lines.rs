@@ -28,23 +28,10 @@ pub(super) struct Line {
     pub(super) end: u64,
     /// The CRC-32 of those bytes.
     pub(super) crc: u32,
-    pub(super) text: Text,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Text {
-    Whole(Vec<u8>),
-    /// A line that is longer than any event: its length, and how it begins.
-    TooLong(usize, Vec<u8>),
-}
-
-impl Text {
-    /// Returns the line, or how it begins if it is too long.
-    pub(super) fn kept(&self) -> &[u8] {
-        match self {
-            Self::Whole(text) | Self::TooLong(_, text) => text,
-        }
-    }
+    /// The line, or how it begins if it is longer than any event.
+    pub(super) text: Vec<u8>,
+    /// The length of the whole line.
+    pub(super) len: usize,
 }
 
 /// Reads lines one after another.
@@ -74,7 +61,7 @@ impl Lines {
         if self.number == 0 {
             self.first = self.line()?;
         }
-        Ok(self.first.as_ref().map(|line| line.text.kept().to_vec()).unwrap_or_default())
+        Ok(self.first.as_ref().map(|line| line.text.clone()).unwrap_or_default())
     }
 
     /// Skips the first `bytes`, which are `lines` lines and have this CRC-32.
@@ -103,7 +90,7 @@ impl Lines {
     pub(super) fn chunk(&mut self, most: usize) -> io::Result<Vec<Line>> {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(line) = self.line()? {
-            bytes += line.text.kept().len();
+            bytes += line.text.len();
             chunk.push(line);
             if chunk.len() >= most || bytes >= BYTES || !self.input.buffer().contains(&b'\n') {
                 break;
@@ -137,13 +124,8 @@ impl Lines {
             text.drain(..BYTE_ORDER_MARK.len());
             len -= BYTE_ORDER_MARK.len();
         }
-        let text = if len > MAX_EVENT_BYTES {
-            text.truncate(MAX_EVENT_BYTES);
-            Text::TooLong(len, text)
-        } else {
-            Text::Whole(text)
-        };
-        Ok(Some(Line { number: self.number, end: self.end, crc: self.hasher.clone().finalize(), text }))
+        text.truncate(MAX_EVENT_BYTES);
+        Ok(Some(Line { number: self.number, end: self.end, crc: self.hasher.clone().finalize(), text, len }))
     }
 
     /// Reads the rest of the line, at most [`PART`] bytes of it. Returns nothing at the end of the file.
@@ -171,9 +153,7 @@ mod tests {
                 return found;
             }
             found.extend(
-                chunk
-                    .iter()
-                    .map(|line| (line.number, line.end, String::from_utf8_lossy(line.text.kept()).into_owned())),
+                chunk.iter().map(|line| (line.number, line.end, String::from_utf8_lossy(&line.text).into_owned())),
             );
         }
     }
@@ -221,20 +201,19 @@ mod tests {
         let long = [vec![b'x'; 3 * MAX_EVENT_BYTES], b"\nnext\n".to_vec()].concat();
         let mut lines = lines(&long);
         let mut chunk = lines.chunk(AT_ONCE).unwrap();
-        let Text::TooLong(len, kept) = &chunk[0].text else { panic!("{:?}", chunk[0]) };
-        assert_eq!((*len, kept.len()), (3 * MAX_EVENT_BYTES, MAX_EVENT_BYTES));
+        assert_eq!((chunk[0].len, chunk[0].text.len()), (3 * MAX_EVENT_BYTES, MAX_EVENT_BYTES));
         chunk.extend(lines.chunk(AT_ONCE).unwrap());
-        assert_eq!(chunk[1].text, Text::Whole(b"next".to_vec()));
+        assert_eq!((chunk[1].len, &*chunk[1].text), (4, &b"next"[..]));
         let exact = vec![b'x'; MAX_EVENT_BYTES];
         for mark in [&b""[..], BYTE_ORDER_MARK] {
             let line = [mark, &exact, b"\r\n"].concat();
-            assert_eq!(all_texts(&line), [Text::Whole(exact.clone())]);
+            assert_eq!(all_texts(&line), [(MAX_EVENT_BYTES, exact.clone())]);
             let longer = [mark, &exact, b"x"].concat();
-            assert_eq!(all_texts(&longer), [Text::TooLong(MAX_EVENT_BYTES + 1, exact.clone())]);
+            assert_eq!(all_texts(&longer), [(MAX_EVENT_BYTES + 1, exact.clone())]);
         }
     }
 
-    fn all_texts(text: &[u8]) -> Vec<Text> {
-        lines(text).chunk(AT_ONCE).unwrap().into_iter().map(|line| line.text).collect()
+    fn all_texts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        lines(text).chunk(AT_ONCE).unwrap().into_iter().map(|line| (line.len, line.text)).collect()
     }
 }

@@ -10,8 +10,8 @@ use tally_core::event::{Deed, Rejection, Said, decode_value, encode};
 use tally_core::ids::UserId;
 use tally_core::time::UnixMillis;
 
-use super::args::Format;
-use super::lines::Text;
+use super::Format;
+use super::lines::Line;
 
 /// The most columns a CSV file may have.
 const COLUMNS: usize = 256;
@@ -80,30 +80,20 @@ impl Parser {
         names.partition(|name| COLUMNS_READ.contains(&name.as_str()))
     }
 
-    /// Goes on after the first line, which an earlier import has read: so no line names the columns any more.
-    pub(super) fn behind_the_first(&mut self) {
-        if let Some(csv) = &mut self.csv {
-            csv.is_first = false;
-        }
-    }
-
     /// Returns what a line is. An event that states no time happened at the time of `--ts`, or else at `now`.
-    pub(super) fn fate(&mut self, text: &Text, now: UnixMillis) -> Fate {
-        let line = match text {
-            Text::TooLong(len, _) => return Fate::Rejected(Rejection::TooLarge(*len).into()),
-            Text::Whole(line) => line,
-        };
-        if line.trim_ascii().is_empty() {
+    pub(super) fn fate(&mut self, line: &Line, now: UnixMillis) -> Fate {
+        if line.len > line.text.len() {
+            return Fate::Rejected(Rejection::TooLarge(line.len).into());
+        }
+        let text = &line.text;
+        if text.trim_ascii().is_empty() {
             return Fate::Blank;
         }
         let (at, earliest) = (self.ts.unwrap_or(now), self.earliest);
         let event = match &mut self.csv {
-            None => event(line, at, earliest),
-            Some(csv) => match csv.json(line) {
-                Ok(Some(json)) => event(&json, at, earliest),
-                Ok(None) => return Fate::Header,
-                Err(wrong) => Err(wrong),
-            },
+            None => event(text, at, earliest),
+            Some(_) if line.number == 1 => return Fate::Header,
+            Some(csv) => csv.json(text).and_then(|json| event(&json, at, earliest)),
         };
         event.map_or_else(Fate::Rejected, Fate::Event)
     }
@@ -140,8 +130,6 @@ struct Csv {
     action: Option<usize>,
     region: Option<usize>,
     ts: Option<usize>,
-    /// Whether the next line is the first one, which names the columns.
-    is_first: bool,
 }
 
 impl Csv {
@@ -166,14 +154,11 @@ impl Csv {
         let (Some(post), Some(user)) = (post, user) else {
             bail!("{what} post_id and user_id; it names {}", names.join(", "));
         };
-        Ok(Self { reader, names, post, user, action, region, ts, is_first: true })
+        Ok(Self { reader, names, post, user, action, region, ts })
     }
 
-    /// Returns the line as JSON; `None` for the line that names the columns.
-    fn json(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
-        if std::mem::take(&mut self.is_first) {
-            return Ok(None);
-        }
+    /// Returns the line as JSON.
+    fn json(&mut self, line: &[u8]) -> Result<Vec<u8>, Wrong> {
         let fields = split(&mut self.reader, line)?;
         let (found, named) = (fields.len(), self.names.len());
         if found != named {
@@ -190,7 +175,7 @@ impl Csv {
         if let Some(ts) = self.ts.map(|at| fields[at].as_str()).filter(|ts| !ts.is_empty()) {
             json.insert("ts".to_owned(), ts.parse::<u64>().map_or_else(|_| ts.into(), Value::from));
         }
-        Ok(Some(serde_json::to_vec(&json).expect("strings and integers always serialise")))
+        Ok(serde_json::to_vec(&json).expect("strings and integers always serialise"))
     }
 }
 
@@ -222,14 +207,15 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(77);
 
-    fn whole(line: &str) -> Text {
-        Text::Whole(line.as_bytes().to_vec())
+    fn whole(line: impl AsRef<[u8]>) -> Line {
+        let text = line.as_ref().to_vec();
+        Line { number: 2, end: 0, crc: 0, len: text.len(), text }
     }
 
     /// Parses the lines after the header. Returns each event's key and value, or the reason why the line is no event.
     fn csv(header: &str, lines: &[&str]) -> Vec<String> {
         let mut parser = Parser::new(Format::Csv, header.as_bytes(), None, true).unwrap();
-        assert_eq!(parser.fate(&whole(header), NOW), Fate::Header);
+        assert_eq!(parser.fate(&Line { number: 1, ..whole(header) }, NOW), Fate::Header);
         lines.iter().map(|line| described(parser.fate(&whole(line), NOW))).collect()
     }
 
@@ -300,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_time_before_2000_is_refused_unless_it_is_allowed_and_a_line_without_one_is_not_dated() {
-        let line = |ts: &str| whole(&format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
+        let line = |ts: &str| whole(format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
         let fate = |old_times: bool, ts: &str| {
             Parser::new(Format::Ndjson, b"", None, old_times).unwrap().fate(&line(ts), UnixMillis::YEAR_2000)
         };
@@ -326,8 +312,8 @@ mod tests {
         let Fate::Rejected(wrong) = parser.fate(&whole(late), NOW) else { panic!("microseconds are taken") };
         assert!(wrong.message.ends_with("since the epoch, up to the year 9999"), "{}", wrong.message);
         assert_eq!(described(parser.fate(&whole("{"), NOW)), "not_json");
-        assert_eq!(described(parser.fate(&Text::Whole(b"\"\xff\"".to_vec()), NOW)), "not_utf8");
-        assert_eq!(described(parser.fate(&Text::TooLong(70_000, Vec::new()), NOW)), "too_large");
+        assert_eq!(described(parser.fate(&whole(b"\"\xff\""), NOW)), "not_utf8");
+        assert_eq!(described(parser.fate(&Line { len: 70_000, ..whole("") }, NOW)), "too_large");
         assert_eq!(described(parser.fate(&whole("  \t"), NOW)), "blank");
     }
 }

@@ -8,13 +8,13 @@ use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 use tally_core::topic::TopicId;
 
-use super::args::Format;
+use super::Format;
 
 /// How many bytes of the first line are kept, to recognise the file.
 const FIRST: usize = 200;
 
 /// What identifies the import that a place belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Whose {
     topic: String,
     /// The topic's id in Kafka: a topic that was created anew lacks what was sent before.
@@ -44,7 +44,7 @@ impl Whose {
 }
 
 /// How far an import is. Every event before it is acknowledged, and every line before it that is none is counted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     whose: Whose,
     pub(super) bytes: u64,
@@ -57,8 +57,9 @@ pub(super) struct Place {
     pub(super) rejected: BTreeMap<String, u64>,
     /// How many bytes the file of rejected lines has.
     pub(super) rejected_bytes: u64,
+    /// The file; `None` if the place is never written.
     #[serde(skip)]
-    path: Option<PathBuf>,
+    pub(super) path: Option<PathBuf>,
 }
 
 impl Place {
@@ -67,8 +68,7 @@ impl Place {
     /// # Errors
     /// The file cannot be read, is no place, or belongs to another import.
     pub(super) fn open(path: Option<PathBuf>, whose: Whose) -> anyhow::Result<Self> {
-        let (bytes, crc, lines, sent, blank, rejected_bytes) = (0, 0, 0, 0, 0, 0);
-        let fresh = Self { whose, bytes, crc, lines, sent, blank, rejected: BTreeMap::new(), rejected_bytes, path };
+        let fresh = Self { whose, path, ..Self::default() };
         let Some(path) = fresh.path.as_ref().filter(|path| path.exists()) else { return Ok(fresh) };
         let named = || format!("`{}`, which says how far an import was", path.display());
         let kept = std::fs::read(path).with_context(|| format!("cannot read {}", named()))?;
@@ -87,11 +87,6 @@ impl Place {
         format!(
             "`{path}` is of another import: remove it to import from the beginning, or name another with --progress"
         )
-    }
-
-    /// Returns the same place, which is never written.
-    pub(super) fn unwritten(self) -> Self {
-        Self { path: None, ..self }
     }
 
     /// Writes the place to its file. Safe to repeat: a crash leaves the old place or the new one.

@@ -1,7 +1,7 @@
 //! Writes the lines of an import that are no events to a file of NDJSON: the line's number, the reason, and its text.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -49,17 +49,13 @@ impl Rejected {
             self.first.push(format!("line {}: {}: {}", line.number, wrong.reason, wrong.message));
         }
         let Some(path) = &self.path else { return Ok(0) };
-        let kept = line.text.kept();
-        let text = String::from_utf8_lossy(&kept[..kept.len().min(KEPT)]).into_owned();
+        let text = String::from_utf8_lossy(&line.text[..line.text.len().min(KEPT)]).into_owned();
         let entry = Entry { line: line.number, reason: wrong.reason, message: &wrong.message, text };
         let mut entry = serde_json::to_vec(&entry).expect("strings and integers always serialise");
         entry.push(b'\n');
         let named = || format!("cannot write `{}`", path.display());
         if self.file.is_none() {
-            let mut file =
-                OpenOptions::new().create(true).truncate(false).write(true).open(path).with_context(named)?;
-            file.seek(SeekFrom::Start(self.bytes)).with_context(named)?;
-            self.file = Some(file);
+            self.file = Some(OpenOptions::new().create(true).append(true).open(path).with_context(named)?);
         }
         if let Some(file) = &mut self.file {
             file.write_all(&entry).with_context(named)?;

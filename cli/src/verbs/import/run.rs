@@ -17,7 +17,7 @@ use tally_core::ports::{Outcome, Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Patience, Stop, Until};
 
-use super::args::ImportArgs;
+use super::ImportArgs;
 use super::lines::{AT_ONCE, Line, Lines};
 use super::parse::{Fate, Parser};
 use super::place::{Place, Whose};
@@ -66,7 +66,7 @@ pub(super) struct Import {
     pub(super) place: Place,
     /// How many lines were finished, and how many events sent, before this run.
     pub(super) before: Before,
-    rejected: Rejected,
+    pub(super) rejected: Rejected,
     /// The earliest and the latest time that an event of this run states.
     times: Option<[UnixMillis; 2]>,
     /// How many events of this run state no time.
@@ -94,16 +94,13 @@ impl Import {
         let (_, log) = logs.first().with_context(|| format!("the topic `{topic}` has no partitions"))?;
         let mut lines = Lines::open(settings.path())?;
         let first = lines.first().context("cannot read the file")?;
-        let mut parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
+        let parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
         let whose = Whose::new(topic, &log.topic, settings.format(), &first);
         let mut place = Place::open(settings.progress(), whose)?;
         let before = Before { lines: place.lines, sent: place.sent };
         lines.skip_to(place.bytes, place.lines, place.crc).with_context(|| place.anew())?;
-        if place.lines > 0 {
-            parser.behind_the_first();
-        }
         if settings.dry_run {
-            place = place.unwritten();
+            place.path = None;
         } else if place.lines > 0 {
             say(&format!("going on {before}"));
         }
@@ -147,7 +144,7 @@ impl Import {
                 stop.unless_requested(self.pace.turn(lines.len())).await?;
             }
             let now = self.patience.clock().now();
-            let fates: Vec<Fate> = lines.iter().map(|line| self.parser.fate(&line.text, now)).collect();
+            let fates: Vec<Fate> = lines.iter().map(|line| self.parser.fate(line, now)).collect();
             let (mut done, mut tries) = (0, 0);
             while done < lines.len() {
                 let (acknowledged, fault) = if self.settings.dry_run {
@@ -252,7 +249,7 @@ impl Import {
             lines.push(format!("events that state no time: {undated}, which happened at --ts, or when they are sent"));
         }
         lines.extend(self.refused());
-        lines.extend(self.first_refused());
+        lines.extend(self.rejected.first.clone());
         lines
     }
 
@@ -268,11 +265,6 @@ impl Import {
         let refused = self.refused().map_or(String::new(), |refused| format!(", {refused}"));
         let (new, done) = (counted(new, "event"), counted(done, "line"));
         format!("{new} sent of {done}{}{refused}", all.unwrap_or_default())
-    }
-
-    /// Returns the first lines that are no events, each with the reason.
-    pub(super) fn first_refused(&self) -> Vec<String> {
-        self.rejected.first.clone()
     }
 
     /// Says how many lines are no events and why, if there are any.

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::stream::TryStreamExt as _;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::LedgerEntry;
 use tally_core::audit::RunRecord;
 use tally_core::changes::LossNumber;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey, Shard};
+use tally_core::ids::{CounterId, CounterKind, RowKey, Shard};
 use tally_core::recount::is_large;
 use tally_core::time::UnixMillis;
 
@@ -31,10 +32,12 @@ const LINES: u32 = 1_000;
 const NAMED: usize = 5;
 
 /// A reason, for people and for programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Reason {
+    #[serde(skip)]
     pub(super) text: String,
     /// An object that has the kind of the reason in `reason`.
+    #[serde(flatten)]
     pub(super) json: Value,
 }
 
@@ -64,7 +67,7 @@ pub(super) struct Age {
 }
 
 impl Age {
-    fn is_fresh(self, at: UnixMillis) -> bool {
+    pub(super) fn is_fresh(self, at: UnixMillis) -> bool {
         self.now.since(at) <= self.fresh_within
     }
 }
@@ -110,15 +113,11 @@ async fn unreadable(desk: &Desk, key: &RowKey, left: &mut usize) -> anyhow::Resu
         let rows = rows.unwrap_or_default();
         *left = left.saturating_sub(rows.len());
         let unreadable = rows.iter().filter(|(_, weight)| weight.is_none());
-        named.extend(unreadable.map(|(member, _)| shown(member)));
+        named.extend(unreadable.map(|(member, _)| format!("`{}`", member.to_string().escape_debug())));
     }
     let more = named.len() > NAMED || !is_over;
     named.truncate(NAMED);
     Ok((named, more))
-}
-
-fn shown(member: &MemberKey) -> String {
-    format!("`{}`", member.to_string().escape_debug())
 }
 
 fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec<Reason> {
@@ -251,7 +250,8 @@ fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
         for drift in &summary.examples {
             let Ok(key) = drift.key.parse::<RowKey>() else { continue };
             let is_withheld = is_large(drift.before, drift.after.saturating_sub(drift.before));
-            if key.counter != *id || !is_withheld || is_corrected(&evidence.ledger, key.shard, *began) {
+            let is_corrected = evidence.ledger.iter().any(|line| line.shard == Some(key.shard) && line.at >= *began);
+            if key.counter != *id || !is_withheld || is_corrected {
                 continue;
             }
             let (key, counted, rows, run) = (key.shard, drift.before, drift.after, run.to_string());
@@ -265,11 +265,6 @@ fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
         }
     }
     met.into_values().collect()
-}
-
-/// Returns whether the ledger has a line about the shard of `since` or later.
-fn is_corrected(ledger: &[LedgerEntry], shard: Shard, since: UnixMillis) -> bool {
-    ledger.iter().any(|line| line.shard == Some(shard) && line.at >= since)
 }
 
 #[cfg(test)]

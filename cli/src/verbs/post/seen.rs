@@ -13,14 +13,16 @@ use tally_core::audit::Cause;
 use tally_core::changes::{Standing, partition_of};
 use tally_core::fault::Fault;
 use tally_core::fold::{Counter, serve};
-use tally_core::ids::{CounterId, PostId, RowKey, Shard};
+use tally_core::ids::{CounterId, PostId, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::register::SafeTimes;
 use tally_core::served;
 use tally_core::time::UnixMillis;
 
+use super::reasons::{Age, Reason};
 use crate::desk::Desk;
 use crate::ended::Usage;
+use crate::verbs::regions::Entry;
 
 /// How often a standing that is older than the sources is read again, and when. If nothing happens, one is at most 4 s
 /// old.
@@ -41,10 +43,6 @@ impl Stands {
     pub(super) fn as_of(&self, sources: &Sources) -> Option<UnixMillis> {
         let (_, standing) = self.stored.as_ref().filter(|_| !sources.times.is_empty())?;
         served::as_of(standing, &sources.times)
-    }
-
-    pub(super) fn partition(&self) -> Option<u32> {
-        self.stored.as_ref().map(|(partition, _)| *partition)
     }
 }
 
@@ -76,45 +74,84 @@ pub(in crate::verbs) struct Found {
     pub(super) reserved: bool,
 }
 
-/// A counter's numbers.
+/// A counter's numbers, and what is said of them.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
+    pub(super) counter: String,
     /// The total as it is stored; absent where it cannot be read.
     pub(super) value: Option<i64>,
     pub(super) version: u64,
     pub(super) exact: bool,
+    pub(super) fresh: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) as_of: Option<UnixMillis>,
     /// How many shards the counter has parts of.
     pub(super) shards: usize,
     /// How many corrections the counter has had.
     pub(super) c: u64,
     /// The place of the last loss that was announced before the counter's last change.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gap: Option<u64>,
+    gap: Option<u64>,
     /// The shards that are in doubt.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) doubt: BTreeSet<u16>,
+    doubt: BTreeSet<u16>,
+    /// The row keys that wait for a recount, each with the reason.
+    pub(super) queued: Vec<(String, &'static str)>,
+    /// Why the number is not exact or not fresh; `None` without --explain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<Vec<Reason>>,
+    /// What other Regions add to the number. Empty without --explain, and where there are no other Regions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) regions: Vec<Entry>,
 }
 
 impl Figures {
-    /// Returns the numbers, with `exact` as the API would say it.
-    pub(super) fn of(found: &Found, stands: &Stands) -> Self {
-        let unread = Self { value: None, version: 0, exact: false, shards: 0, c: 0, gap: None, doubt: BTreeSet::new() };
-        let Ok(counter) = &found.counter else { return unread };
+    /// Returns the numbers, with `exact` and `fresh` as the API would say them.
+    pub(super) fn of(found: &Found, stands: &Stands, age: Age) -> Self {
         let standing = stands.stored.as_ref().map(|(_, standing)| standing.clone()).unwrap_or_default();
-        let served = serve(&standing, found.id.name.kind(), counter.as_ref());
-        let is_known = standing.as_of.is_some() && found.sources.complete().is_some();
-        let is_known = is_known && (counter.is_some() || found.reserved);
-        let Counter { parts, corrections, gap, doubt, .. } = counter.clone().unwrap_or_default();
+        let counter = found.counter.as_ref().ok().map(Option::as_ref);
+        let served = counter.map(|counter| serve(&standing, found.id.name.kind(), counter));
+        let Counter { parts, corrections, gap, doubt, .. } = counter.flatten().cloned().unwrap_or_default();
+        // As in the API, no number is exact without an `as_of`.
+        let as_of = stands.as_of(&found.sources);
+        let is_known = as_of.is_some() && found.sources.complete().is_some();
+        let is_known = is_known && (counter.flatten().is_some() || found.reserved);
         Self {
-            value: Some(served.likes),
-            version: served.version,
-            // As in the API, no number is exact without an `as_of`.
-            exact: served.exact && is_known && stands.as_of(&found.sources).is_some(),
+            counter: found.id.name.to_string(),
+            value: served.map(|served| served.likes),
+            version: served.map_or(0, |served| served.version),
+            exact: is_known && served.is_some_and(|served| served.exact),
+            fresh: as_of.is_some_and(|as_of| age.is_fresh(as_of)),
+            as_of,
             shards: parts.len(),
             c: corrections,
             gap: gap.map(|gap| gap.stored()),
             doubt: doubt.iter().map(|shard| shard.index()).collect(),
+            queued: Vec::new(),
+            why: None,
+            regions: Vec::new(),
         }
+    }
+
+    /// Says what the table does not, a line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.regions.iter().map(|entry| format!(" {entry}")).collect();
+        if !self.queued.is_empty() {
+            let queued: Vec<String> = self.queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
+            lines.push(format!(" waits for a recount: {}", queued.join(", ")));
+        }
+        match &self.why {
+            None if self.exact => {}
+            None => lines.push(" is not exact: --explain says why".to_owned()),
+            Some(why) if why.is_empty() => lines
+                .push(": nothing is known to be wrong; tally verify compares all counts with their rows".to_owned()),
+            Some(why) => lines.extend(why.iter().map(|reason| format!(": {}", reason.text))),
+        }
+        lines
+    }
+
+    pub(super) fn is_wrong(&self) -> bool {
+        !self.exact || !self.regions.iter().all(|entry| entry.exact) || self.why.iter().any(|why| !why.is_empty())
     }
 }
 
@@ -204,13 +241,4 @@ pub(in crate::verbs) async fn queued(desk: &Desk) -> anyhow::Result<Vec<(RowKey,
             return Ok(found);
         }
     }
-}
-
-/// Returns every shard of the deployment, and those besides that the counter has parts of.
-pub(super) fn shards(desk: &Desk, counter: Option<&Counter>) -> Vec<Shard> {
-    let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
-    let mut shards: Vec<Shard> = desk.shards.all().chain(stored).collect();
-    shards.sort_unstable();
-    shards.dedup();
-    shards
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
-use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
 use tally_core::audit::{RunRecord, RunScope};
@@ -33,7 +32,7 @@ const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
 
 /// Checks that the tables are those that the deployment was created over.
 pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
-    let seen = Checkpoints::new(&desk.connection).seen_tables().await.context("cannot look at the tables")?;
+    let seen = desk.checkpoints.seen_tables().await.context("cannot look at the tables")?;
     match seen.problem() {
         Some(problem) => status.wrong("tables", problem, None),
         None => status.figure("tables", "those that the deployment was created over", json!({"same": true})),

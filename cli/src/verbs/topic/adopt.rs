@@ -13,8 +13,8 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
 use super::seen::{Part, Seen, commit};
-use crate::change::Writing;
-use crate::desk::{Desk, Where};
+use crate::change::Changing;
+use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::Answer;
 use crate::verbs::pause::{ADOPT, Settle, replace, while_paused};
@@ -32,10 +32,7 @@ pub(crate) struct Args {
     settle: Settle,
 
     #[command(flatten)]
-    writing: Writing,
-
-    #[command(flatten)]
-    of: Where,
+    change: Changing,
 }
 
 /// What becomes of the events that add to sums and are in a topic when it is adopted.
@@ -67,7 +64,7 @@ pub(crate) struct Adoption {
 
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self { sums, settle, writing, of } = self;
+        let Self { sums, settle, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
         let seen = Seen::look(&desk, &desk.topic).await?;
         let adoption = Adoption::of(&desk, &seen, sums).await?;

@@ -1,6 +1,7 @@
 //! Looks at a topic of events for the verbs that show or change it: what is stored about it, what Kafka says, and where
 //! a consumer that takes a partition over would begin, or why it would stop.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -54,24 +55,18 @@ impl Seen {
         let looking = || format!("cannot look at `{name}`");
         ensure!(reader.exists().await.with_context(looking)?, "there is no topic `{name}`");
         let topic = desk.claims.topic(name).await.context("cannot read what is known of the topic")?;
-        let mut stored = Vec::new();
-        for index in 0..topic.as_ref().map_or(0, |topic| topic.current().partitions()) {
-            let partition = Partition { topic: name.into(), index };
+        let mut stored = BTreeMap::new();
+        for (partition, _) in reader.logs().await.with_context(looking)? {
             let committed = reader.bookmark(&partition).await.context("cannot read what the group has committed")?;
-            stored.push((committed, desk.claims.read(&partition).await.context("cannot read the claims")?));
+            let claim = desk.claims.read(&partition).await.context("cannot read the claims")?;
+            stored.insert(partition, (committed, claim));
         }
         let logs = reader.logs().await.with_context(looking)?;
         let id = logs.first().with_context(|| format!("`{name}` has no partitions"))?.1.topic.clone();
         let mut parts = Vec::new();
         for (partition, log) in logs {
-            let (committed, claim) = match stored.get(partition.index as usize) {
-                Some(stored) => stored.clone(),
-                None => {
-                    let committed = reader.bookmark(&partition).await;
-                    let claim = desk.claims.read(&partition).await.context("cannot read the claims")?;
-                    (committed.context("cannot read what the group has committed")?, claim)
-                }
-            };
+            // A partition that was added just now is seen by the next look.
+            let Some((committed, claim)) = stored.remove(&partition) else { continue };
             parts.push(Part { partition, log, claim, committed, start: None });
         }
         let mut seen = Self { name: name.to_owned(), topic, id, parts };

@@ -9,8 +9,8 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
 use super::seen::{Part, Seen, commit};
-use crate::change::Writing;
-use crate::desk::{Desk, Where};
+use crate::change::Changing;
+use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::Answer;
 use crate::verbs::pause::{SKIP, Settle, replace, while_paused};
@@ -32,10 +32,7 @@ pub(crate) struct Args {
     settle: Settle,
 
     #[command(flatten)]
-    writing: Writing,
-
-    #[command(flatten)]
-    of: Where,
+    change: Changing,
 }
 
 /// A partition that goes on at another offset.
@@ -50,7 +47,7 @@ struct Skip<'a> {
 
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self { partition, to, settle, writing, of } = self;
+        let Self { partition, to, settle, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
         let seen = Seen::look(&desk, &desk.topic).await?;
         let Some(topic) = &seen.topic else { bail!("no consumer has read `{}` yet", seen.name) };

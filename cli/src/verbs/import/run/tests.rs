@@ -10,7 +10,7 @@ use tally_core::ports::log::Written;
 use tally_core::topic::Offset;
 use tally_service::{Host, Stopped, Switch};
 
-use super::super::args::Format;
+use super::super::Format;
 use super::*;
 
 const PARTITIONS: u32 = 4;
