@@ -21,7 +21,7 @@ use tally_core::ids::{CounterId, MemberKey};
 use tally_core::milestone::{Events, Milestone, Winner};
 use tally_core::ports::log::Record;
 use tally_core::ports::{Outcome, TopicReader};
-use tally_core::register::{Claim, Topic};
+use tally_core::register::Topic;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_service::Clock;
@@ -112,10 +112,11 @@ impl Draw {
     async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
         let letters = self.letters().await?;
         let (mut put, topic) = (Put::default(), self.claims.topic(&self.topic_name).await?);
-        for (partition, log) in self.topic.logs().await? {
-            if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
-                return Ok(Found::Gone(why));
-            }
+        for (partition, _) in self.topic.logs().await? {
+            let log = match self.log(&partition, topic.as_ref()).await? {
+                Ok(log) => log,
+                Err(why) => return Ok(Found::Gone(why)),
+            };
             if log.start > Offset(0) {
                 put.cut = Some(partition.clone());
             }
@@ -135,6 +136,20 @@ impl Draw {
         Ok(put.found(milestone, member, letters.lost_until))
     }
 
+    /// Returns the log of a partition, or why it is not the one that was counted: it is another topic's, or ends before
+    /// the last event applied. That event is read first: the log may grow meanwhile, and never ends before it.
+    async fn log(&self, partition: &Partition, topic: Option<&Topic>) -> Outcome<Result<Log, String>> {
+        let claim = self.claims.read(partition).await?;
+        let log = self.topic.log(partition).await?;
+        if let Some(topic) = topic.filter(|topic| topic.id != log.topic) {
+            return Ok(Err(format!("{partition} is another topic by now: {}, and was {}", log.topic, topic.id)));
+        }
+        match claim.kept.filter(|kept| kept.topic == log.topic && kept.greatest > log.end) {
+            Some(kept) => Ok(Err(format!("{partition} ends at {}, and was applied up to {}", log.end, kept.greatest))),
+            None => Ok(Ok(log)),
+        }
+    }
+
     /// Returns whether `record` is an event that adds `member` to the counter.
     fn puts(&self, record: Record<'_>, member: &MemberKey) -> bool {
         let Ok(event) = decode(record, &self.definitions) else { return false };
@@ -145,14 +160,14 @@ impl Draw {
     /// Adds up the events that the winning write took in, and finds the one that reaches the threshold.
     async fn event(&self, milestone: &Milestone, events: &Events) -> Outcome<Found> {
         let partition = Partition { topic: events.topic.clone(), index: events.partition };
-        let logs = self.topic.logs().await?;
-        let Some((_, log)) = logs.into_iter().find(|(found, _)| *found == partition) else {
+        if !self.topic.logs().await?.iter().any(|(found, _)| *found == partition) {
             return Ok(Found::Gone(format!("there is no log of {partition}")));
-        };
-        let topic = self.claims.topic(&self.topic_name).await?;
-        if let Some(why) = another(&partition, &log, topic.as_ref(), &self.claims.read(&partition).await?) {
-            return Ok(Found::Gone(why));
         }
+        let topic = self.claims.topic(&self.topic_name).await?;
+        let log = match self.log(&partition, topic.as_ref()).await? {
+            Ok(log) => log,
+            Err(why) => return Ok(Found::Gone(why)),
+        };
         let generation = topic.as_ref().map(|topic| topic.generation_of(partition.index, Offset(events.from)).number);
         if generation.is_some_and(|generation| u64::from(generation) != events.generation) {
             return Ok(Found::Gone(format!("the offsets of {partition} have begun anew since")));
@@ -200,16 +215,6 @@ impl Draw {
         }
         Ok(found)
     }
-}
-
-/// Returns why `log` is not the one that was counted: it is another topic's, or ends before the last event applied.
-fn another(partition: &Partition, log: &Log, topic: Option<&Topic>, claim: &Claim) -> Option<String> {
-    if let Some(topic) = topic.filter(|topic| topic.id != log.topic) {
-        return Some(format!("{partition} is another topic by now: {}, and was {}", log.topic, topic.id));
-    }
-    let kept = claim.kept.as_ref().filter(|kept| kept.topic == log.topic)?;
-    let (furthest, end) = (kept.greatest, log.end);
-    (furthest > end).then(|| format!("{partition} ends at {end}, and was applied up to {furthest}"))
 }
 
 #[cfg(test)]

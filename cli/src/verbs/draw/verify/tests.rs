@@ -1,3 +1,4 @@
+use async_trait::async_trait;
 use serde_json::json;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
 use tally_adapters::memory::log::Broker;
@@ -58,17 +59,21 @@ impl Stage {
         let broker = Broker::new();
         broker.create_topic(TOPIC, 4);
         broker.create_topic(LETTERS, 1);
+        let log = broker.reader("test", TOPIC).log(&partition()).await.unwrap();
+        let stage = Self { broker, store: Store::start().await, topic: log.topic };
+        stage.grow(values).await;
+        stage
+    }
+
+    /// Appends records, which are applied at once.
+    async fn grow(&self, values: &[&str]) {
         for value in values {
             let value = Some(value.as_bytes());
             let record = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
-            broker.append(record, UnixMillis(50_000)).unwrap();
+            self.broker.append(record, UnixMillis(50_000)).unwrap();
         }
-        let reader = broker.reader("test", TOPIC);
-        let logs = reader.logs().await.unwrap();
-        let (_, log) = logs.into_iter().find(|(found, _)| *found == partition()).unwrap();
-        let stage = Self { broker, store: Store::start().await, topic: log.topic };
-        stage.is(&stage.topic, 0, log.end).await;
-        stage
+        let log = self.broker.reader("test", TOPIC).log(&partition()).await.unwrap();
+        self.is(&self.topic, 0, log.end).await;
     }
 
     fn claims(&self) -> Claims {
@@ -130,6 +135,10 @@ impl Stage {
     }
 
     async fn verify(&self, counter: CounterId) -> Found {
+        self.verify_in(Arc::new(self.broker.reader("test", TOPIC)), counter).await
+    }
+
+    async fn verify_in(&self, topic: Arc<dyn TopicReader>, counter: CounterId) -> Found {
         let draw = Draw {
             counter,
             n: 10,
@@ -137,11 +146,49 @@ impl Stage {
             claims: self.claims(),
             deployment: "ours".to_owned(),
             topic_name: TOPIC.to_owned(),
-            topic: Arc::new(self.broker.reader("test", TOPIC)),
+            topic,
             letters: Arc::new(self.broker.reader("test", LETTERS)),
             definitions: definitions(),
         };
         draw.verify().await.unwrap()
+    }
+}
+
+/// The topic in use: behind each look an event comes in and is applied.
+struct InUse(Arc<Stage>);
+
+#[async_trait]
+impl TopicReader for InUse {
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
+        let logs = self.0.broker.reader("test", TOPIC).logs().await;
+        self.0.grow(&[OTHER]).await;
+        logs
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+        self.0.broker.reader("test", TOPIC).read(partition, from, to).await
+    }
+
+    async fn offset_at(&self, _: &Partition, _: UnixMillis) -> Outcome<Option<Offset>> {
+        unreachable!("a draw is read by offsets")
+    }
+
+    async fn bookmark(&self, _: &Partition) -> Outcome<Option<Offset>> {
+        unreachable!("a draw is read from its start")
+    }
+
+    async fn mark(&self, _: &Partition, _: Offset) -> Outcome<()> {
+        unreachable!("a draw is read once")
+    }
+}
+
+#[tokio::test]
+async fn a_draw_is_verified_while_other_events_come_in() {
+    let stage = Arc::new(Stage::of(&[VIEW, LIKE]).await);
+    for (counter, by) in [(views(), of_sum(0, 1, 1, 2)), (likes(), Winner::Member(MemberKey::new("u").unwrap()))] {
+        stage.record(&counter, by).await;
+        let found = stage.verify_in(Arc::new(InUse(Arc::clone(&stage))), counter).await;
+        assert!(matches!(found, Found::True(_)), "{found:?}");
     }
 }
 
