@@ -11,9 +11,8 @@ use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::Outcome;
-use tally_service::Chance;
+use tally_service::{Chance, Seldom};
 
-use super::foreign::ForeignStandings;
 use super::link::Link;
 use super::scripts::{BEGIN, FILL, Script, TAKE_OVER, TELL};
 use super::{Settings, fault, text};
@@ -24,6 +23,9 @@ const VALUES: usize = 256;
 /// How long the right to fill a counter lasts.
 const FILLING: Duration = Duration::from_secs(5);
 
+/// The time between two warnings that another deployment keeps its counts under the same keys.
+const WARNED: Duration = Duration::from_secs(60);
+
 /// The cache by partitions. Clones share its connections.
 #[derive(Clone)]
 pub struct PartitionCache {
@@ -31,7 +33,7 @@ pub struct PartitionCache {
     prefix: CachePrefix,
     ttl: Duration,
     chance: Chance,
-    foreign: Arc<ForeignStandings>,
+    warned: Arc<Seldom>,
 }
 
 impl PartitionCache {
@@ -45,7 +47,7 @@ impl PartitionCache {
             prefix: settings.prefix.clone(),
             ttl: settings.ttl,
             chance: Chance::from_entropy(),
-            foreign: Arc::default(),
+            warned: Arc::default(),
         })
     }
 
@@ -104,8 +106,14 @@ impl Cache for PartitionCache {
         let args = vec![number.to_string(), own, place, stated.to_string(), millis(self.ttl)];
         let answer = self.call(&TAKE_OVER, vec![self.prefix.standing(partition)], args).await?;
         let before = text(&answer);
-        if let Some(other) = before.filter(|before| **before != *of.0) {
-            self.foreign.warn(partition, other, of);
+        if let Some(other) = before.filter(|before| **before != *of.0 && self.warned.is_due(WARNED)) {
+            tracing::warn!(
+                partition,
+                other,
+                own = &*of.0,
+                "the cache has counts of another deployment, which are not used; if it is alive, each takes the cache away \
+                 from the other: give one of them a table prefix or a Redis of its own"
+            );
         }
         Ok(before.map(|_| TakeOver::new(number)))
     }
