@@ -15,7 +15,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::CachePrefix;
 use tally_service::Secret;
 
-pub use self::partitions::PartitionCache;
+pub use self::partitions::{ForeignStandings, PartitionCache};
 
 /// How the cache is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]

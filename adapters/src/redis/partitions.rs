@@ -23,7 +23,7 @@ const VALUES: usize = 256;
 /// How long the right to fill a counter lasts.
 const FILLING: Duration = Duration::from_secs(5);
 
-/// The time between two warnings that another deployment keeps its counts under the same keys.
+/// The time between two warnings of another deployment.
 const WARNED: Duration = Duration::from_secs(60);
 
 /// The cache by partitions. Clones share its connections.
@@ -33,7 +33,7 @@ pub struct PartitionCache {
     prefix: CachePrefix,
     ttl: Duration,
     chance: Chance,
-    warned: Arc<Seldom>,
+    foreign: Arc<ForeignStandings>,
 }
 
 impl PartitionCache {
@@ -47,7 +47,7 @@ impl PartitionCache {
             prefix: settings.prefix.clone(),
             ttl: settings.ttl,
             chance: Chance::from_entropy(),
-            warned: Arc::default(),
+            foreign: Arc::default(),
         })
     }
 
@@ -106,14 +106,8 @@ impl Cache for PartitionCache {
         let args = vec![number.to_string(), own, place, stated.to_string(), millis(self.ttl)];
         let answer = self.call(&TAKE_OVER, vec![self.prefix.standing(partition)], args).await?;
         let before = text(&answer);
-        if let Some(other) = before.filter(|before| **before != *of.0 && self.warned.is_due(WARNED)) {
-            tracing::warn!(
-                partition,
-                other,
-                own = &*of.0,
-                "the cache has counts of another deployment, which are not used; if it is alive, each takes the cache away \
-                 from the other: give one of them a table prefix or a Redis of its own"
-            );
+        if let Some(other) = before.filter(|before| **before != *of.0) {
+            self.foreign.warn(partition, other, of);
         }
         Ok(before.map(|_| TakeOver::new(number)))
     }
@@ -153,6 +147,25 @@ impl Cache for PartitionCache {
             if rest.is_empty() {
                 return Ok(Told::Written(written));
             }
+        }
+    }
+}
+
+/// Warns that another deployment keeps its counts under the same keys, once a minute at most.
+#[derive(Debug, Default)]
+pub struct ForeignStandings(Seldom);
+
+impl ForeignStandings {
+    /// Warns of a standing of the deployment `other`, unless there was a warning less than a minute ago.
+    pub fn warn(&self, partition: u32, other: &str, own: &DeploymentId) {
+        if self.0.is_due(WARNED) {
+            tracing::warn!(
+                partition,
+                other,
+                own = &*own.0,
+                "the cache has counts of another deployment, which are not used; if it is alive, each takes the cache away \
+                 from the other: give one of them a table prefix or a Redis of its own"
+            );
         }
     }
 }
