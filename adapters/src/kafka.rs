@@ -22,15 +22,11 @@
 //! - An idempotent producer may fail for good, for instance after a moment without a permission. It is replaced.
 
 mod args;
-mod brokers;
 mod context;
+mod convert;
 mod embedded;
-mod fault;
-mod foreign;
 mod holdings;
 mod membership;
-mod message;
-mod needed;
 mod owned;
 mod producer;
 mod reader;
@@ -38,16 +34,12 @@ mod source;
 mod spreading;
 mod topic_id;
 mod topics;
-mod transactions;
 
 pub use args::{KafkaArgs, Mechanism, Settings, check_brokers, topic};
 pub use embedded::Embedded;
-pub use foreign::foreign_log;
 pub use membership::Membership;
-pub use needed::{NeededTopic, say_whether_there};
-pub use producer::Producer;
+pub use producer::{Producer, Transactions};
 pub use reader::{Member, TopicReader};
 pub use source::Source;
 pub use spreading::Spreading;
-pub use topics::{create_topic, retention, topic_settings};
-pub use transactions::Transactions;
+pub use topics::{NeededTopic, create_topic, foreign_log, retention, say_whether_there, topic_settings};

@@ -1,18 +1,23 @@
 //! Puts the recount together: opens the tables and the log, and starts the job that recounts once or watches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use axum::Router;
 use futures_util::FutureExt;
-use tally_adapters::{Deployment, dynamodb};
+use tally_adapters::dynamodb::changes::Changes;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::backoff::Backoff;
 use tally_core::ids::ShardCount;
+use tally_core::ports::Producer;
+use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Listen, Program};
 
 use crate::args::{Args, Config, Scope};
 use crate::metrics;
-use crate::ports::{LogPorts, Ports};
 use crate::routes::{Desk, routes};
 use crate::run::recount;
 use crate::settle::{Recount, Rules};
@@ -30,6 +35,64 @@ impl App {
     /// Takes any ports, in a deployment that is to have so many `shards`.
     pub fn with_ports(shards: Option<ShardCount>, scope: Scope, rules: Rules, ports: Ports) -> Self {
         Self { shards, scope, rules, ports }
+    }
+}
+
+/// The tables, by what is in them, and the log.
+#[derive(Clone)]
+pub struct Ports {
+    /// The tables, which are checked and watched.
+    pub tables: dynamodb::Connection,
+    /// The rows of the likes table, and the markers beside them.
+    pub rows: dynamodb::Rows,
+    /// The counters.
+    pub counters: Arc<Counters>,
+    /// The positions and standings of the folds, and the losses.
+    pub changes: Arc<Changes>,
+    /// The definitions of the deployment's counters.
+    pub deployment: dynamodb::Checkpoints,
+    /// Runs and how far they are, the queue of row keys, and the ledger of corrections.
+    pub recounts: dynamodb::Recounts,
+    /// The log of changes.
+    pub log: LogPorts,
+}
+
+/// The log of changes, as a recount reads and writes it.
+#[derive(Clone)]
+pub struct LogPorts {
+    /// The topic.
+    pub topic: String,
+    /// Reads the topic.
+    pub reader: Arc<dyn TopicReader>,
+    /// Appends corrections, and which losses are repaired.
+    pub producer: Arc<dyn Producer>,
+}
+
+impl LogPorts {
+    /// Opens the topic in Kafka.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn open(kafka: &kafka::Settings, topic: &str) -> anyhow::Result<Self> {
+        const WHAT: &str = "cannot set up the log of changes";
+        let reader = Arc::new(kafka::TopicReader::new(kafka, "tally-batch-recount", topic).context(WHAT)?);
+        let producer = Arc::new(kafka::Producer::new(kafka).context(WHAT)?);
+        Ok(Self { topic: topic.to_owned(), reader, producer })
+    }
+}
+
+impl Ports {
+    /// Returns ports over the tables of `connection`, and a log.
+    pub fn over(connection: &dynamodb::Connection, log: LogPorts) -> Self {
+        Self {
+            tables: connection.clone(),
+            rows: dynamodb::Rows::new(connection),
+            counters: Arc::new(Counters::new(connection)),
+            changes: Arc::new(Changes::new(connection)),
+            deployment: dynamodb::Checkpoints::new(connection),
+            recounts: dynamodb::Recounts::new(connection),
+            log,
+        }
     }
 }
 

@@ -2,13 +2,14 @@
 //! inside a budget, and counts what is spent. All of it ends when the process is asked to stop.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use parking_lot::{Mutex, MutexGuard};
 use tally_adapters::dynamodb::{Cursor, Page, Segment};
 use tally_core::audit::Cost;
 use tally_core::fault::Fault;
@@ -243,7 +244,7 @@ impl Budget {
 
     /// Returns the pace as it is now; doubles the share first if nothing was throttled for a while.
     fn pace(&self) -> MutexGuard<'_, Pace> {
-        let (mut pace, now) = (self.pace.lock().unwrap_or_else(PoisonError::into_inner), self.clock.reading().at);
+        let (mut pace, now) = (self.pace.lock(), self.clock.reading().at);
         if pace.share < 1.0 && now.saturating_sub(pace.changed) >= RECOVERY {
             (pace.share, pace.changed) = ((pace.share * 2.0).min(1.0), now);
         }

@@ -1,8 +1,8 @@
 //! What this process has found in a run: [`Findings`] adds it to a summary and counts it as metrics.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tally_core::audit::{Cause, Cost, Drift, Summary};
 
 use crate::metrics;
@@ -61,7 +61,7 @@ impl Findings {
 
     /// Returns what was found so far.
     pub(crate) fn so_far(&self) -> MutexGuard<'_, Summary> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,17 +5,15 @@ mod args;
 mod calls;
 mod findings;
 mod metrics;
-mod ports;
 mod progress;
 mod routes;
 mod run;
 pub mod settle;
 mod watch;
 
-pub use app::App;
+pub use app::{App, LogPorts, Ports};
 pub use args::{Args, Config, Scope, Since};
 pub use calls::{Calls, at_once};
 pub use metrics::CATALOGUE;
-pub use ports::{LogPorts, Ports};
 pub use run::recount;
 pub use settle::{Rules, chosen};

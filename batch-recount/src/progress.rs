@@ -2,10 +2,10 @@
 //! for a caller that prints an answer of its own.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use serde_json::json;
 use tally_core::audit::Summary;
 use tally_service::Clock;
@@ -103,7 +103,7 @@ impl Progress {
             None if own.doubted == 0 => return None,
             None => 0.0,
         };
-        let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doubted = self.doubted.lock();
         if own.doubted > 0 {
             doubted.get_or_insert(now);
         }

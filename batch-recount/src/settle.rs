@@ -11,12 +11,12 @@ mod look;
 mod named;
 mod pass;
 mod rounds;
-mod sums;
 mod tails;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tally_adapters::dynamodb::changes::Config;
 use tally_core::audit::{AuditRun, Summary};
@@ -26,15 +26,15 @@ use tally_core::ports::log::Outgoing;
 use tally_core::topic::{Offset, Partition};
 use tally_service::{Chance, Patience, Stop};
 
+use crate::app::Ports;
 use crate::calls::Calls;
 use crate::findings::Findings;
-use crate::ports::Ports;
 
 pub(crate) use audit::Due;
 pub use named::chosen;
 pub(crate) use named::{Waiting, row_keys};
+pub(crate) use pass::Part;
 pub(crate) use rounds::Open;
-pub(crate) use sums::Part;
 
 /// How things are recounted.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,22 +5,21 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tally_adapters::dynamodb::Checkpoints;
-use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
+use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
-use tally_core::milestone::Ladder;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
 use tally_service::{Host, Invalid, Program, Stage};
 use tokio::sync::watch;
 
-use crate::args::{Args, Config, Role, Rules, Settings};
+use crate::args::{Args, Config, Role, Settings};
 use crate::fold::Folding;
-use crate::ladder::{self, FollowLadder};
+use crate::ladder;
 use crate::log::{LogPorts, group_of, joined, name_others};
 use crate::metrics;
-use crate::regions::{self, Publishing, RegionPorts};
+use crate::regions::{self, RegionPorts};
 use crate::relay::Relaying;
 
 /// The clients through which the streamer reaches the tables, the cache and Kafka.
@@ -45,21 +44,6 @@ pub struct App {
 }
 
 impl App {
-    /// Opens DynamoDB, Redis and Kafka as `config` and the standard AWS variables say.
-    ///
-    /// # Errors
-    /// An address or a setting that a client does not take.
-    pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { store, cache, kafka, topic, settings } = config;
-        let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
-        let log = LogPorts::over(&kafka, &topic, &group, &connection);
-        let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
-        ports.cache = cache.map(|cache| cache.open()).transpose()?;
-        let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
-        ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
-        Ok(Self { settings, ports })
-    }
-
     /// Takes any ports.
     pub fn with_ports(settings: Settings, ports: Ports) -> Self {
         Self { settings, ports }
@@ -108,13 +92,24 @@ impl tally_service::App for App {
         let patience = host.patience().on_fault(|_, fault, _| metrics::FAULTS.counter(&[fault.class()]).increment(1));
         let log = joined(&host, &changes, &ports.log).await?;
         let ladder = ladder::raised(&host, &deployment, rules.milestones).await?;
-        if role.relays() {
+        if role != Role::Fold {
             name_others(&host, &log, &ports.log).await?;
             let known = watch::Sender::new(ladder);
-            relaying(rules, &ports, &changes, &log, known.subscribe()).spawn(&host, &patience);
-            host.spawn(Stage::Support, "ladder", FollowLadder { deployment, known, clock: host.clock() });
+            let relaying = Relaying {
+                stream: Arc::clone(&ports.stream),
+                store: Arc::clone(&changes),
+                producer: Arc::clone(&ports.log.producer),
+                topic: ports.log.topic.as_str().into(),
+                partitions: log.partitions,
+                deployment: log.deployment.clone(),
+                rules,
+                ladder: known.subscribe(),
+            };
+            relaying.spawn(&host, &patience);
+            let clock = host.clock();
+            host.spawn(Stage::Support, "ladder", move |stop| ladder::follow(deployment, known, clock, stop));
         }
-        if role.folds() {
+        if role != Role::Relay {
             let publishing = match (&regions, &ports.regions) {
                 (Some(of), Some(topics)) => {
                     Some(regions::begin(&host, of, topics.clone(), &ports.tables, &log, &patience).await?)
@@ -122,34 +117,12 @@ impl tally_service::App for App {
                 _ => None,
             };
             let intake = (ports.log.join)().context("cannot join the group")?;
-            folding(rules, ports, changes, log, publishing).spawn(intake, &host, &patience);
+            let (counters, publishing) = (Arc::new(Counters::new(&ports.tables)), publishing.map(Arc::new));
+            let (cache, store, deployment) = (ports.cache, changes, log.deployment);
+            Folding { counters, cache, store, deployment, rules, publishing }.spawn(intake, &host, &patience);
         }
         Ok(())
     }
-}
-
-fn relaying(
-    rules: Rules,
-    ports: &Ports,
-    changes: &Arc<Changes>,
-    log: &LogConfig,
-    ladder: watch::Receiver<Ladder>,
-) -> Relaying {
-    Relaying {
-        stream: Arc::clone(&ports.stream),
-        store: Arc::clone(changes),
-        producer: Arc::clone(&ports.log.producer),
-        topic: ports.log.topic.as_str().into(),
-        partitions: log.partitions,
-        deployment: log.deployment.clone(),
-        rules,
-        ladder,
-    }
-}
-
-fn folding(rules: Rules, ports: Ports, store: Arc<Changes>, log: LogConfig, publishing: Option<Publishing>) -> Folding {
-    let (counters, cache) = (Arc::new(Counters::new(&ports.tables)), ports.cache);
-    Folding { counters, cache, store, deployment: log.deployment, rules, publishing: publishing.map(Arc::new) }
 }
 
 impl Program for App {
@@ -158,20 +131,19 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::new(config).await
+        let Config { store, cache, kafka, topic, settings } = config;
+        let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
+        let log = LogPorts::over(&kafka, &topic, &group, &connection);
+        let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
+        if let Some(settings) = &cache {
+            ports.cache = Some(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?));
+        }
+        let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
+        ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
+        Ok(Self { settings, ports })
     }
 
     fn environment(_: &Args) -> Invalid {
         dynamodb::environment()
-    }
-}
-
-impl Role {
-    fn relays(self) -> bool {
-        self != Self::Fold
-    }
-
-    fn folds(self) -> bool {
-        self != Self::Relay
     }
 }

@@ -1,6 +1,6 @@
 //! The *ladder*: the thresholds at which counters record who brought them there. At start, `raised` extends the ladder
-//! that the deployment has stored to the one that this process is told. [`FollowLadder`] reads the stored ladder again
-//! every ten seconds, and [`Ladders`] announces it in the log.
+//! that the deployment has stored to the one that this process is told. [`follow`] reads the stored ladder again
+//! every ten seconds, and [`announce`] announces it in the log.
 //!
 //! A ladder is in force in a partition from its announcement on. So all folds apply the same thresholds to the same
 //! entries, also a fold whose process has not read the stored ladder again.
@@ -11,7 +11,7 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_core::backoff::Backoff;
 use tally_core::changes::Body;
 use tally_core::milestone::Ladder;
-use tally_service::{Clock, Host, Invalid, Stop, Stopped, Task};
+use tally_service::{Clock, Host, Invalid, Stop, Stopped};
 use tokio::sync::watch;
 
 use crate::relay::Writing;
@@ -42,57 +42,40 @@ pub(crate) async fn raised(host: &Host, deployment: &Checkpoints, told: Ladder) 
     }
 }
 
-/// The task that reads the stored ladder again. A read that fails changes nothing.
-pub(crate) struct FollowLadder {
-    pub(crate) deployment: Checkpoints,
-    pub(crate) known: watch::Sender<Ladder>,
-    pub(crate) clock: Clock,
-}
-
-impl Task for FollowLadder {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            match stop.unless_requested(self.deployment.ladder()).await? {
-                Ok(later) => {
-                    self.known.send_if_modified(|known| {
-                        let before = *known;
-                        known.learn(later);
-                        *known != before
-                    });
-                }
-                Err(fault) => tracing::debug!(error = %fault, "the ladder of milestones cannot be read"),
+/// Reads the stored ladder again and again. A read that fails changes nothing.
+pub(crate) async fn follow(
+    deployment: Checkpoints,
+    known: watch::Sender<Ladder>,
+    clock: Clock,
+    stop: Stop,
+) -> anyhow::Result<()> {
+    while stop.unless_requested(clock.sleep(EVERY)).await.is_ok() {
+        match stop.unless_requested(deployment.ladder()).await? {
+            Ok(later) => {
+                known.send_if_modified(|known| {
+                    let before = *known;
+                    known.learn(later);
+                    *known != before
+                });
             }
-        }
-        Ok(())
-    }
-}
-
-/// The task that announces the ladder in every partition of the log, at first and whenever it was raised. Each process
-/// that relays does so; an announcement that comes again changes nothing.
-pub(crate) struct Ladders {
-    pub(crate) writing: Writing,
-    pub(crate) ladder: watch::Receiver<Ladder>,
-}
-
-impl Ladders {
-    async fn announce(&mut self) -> Result<(), Stopped> {
-        loop {
-            let ladder = *self.ladder.borrow_and_update();
-            if !ladder.is_empty() {
-                self.writing.announce(Body::Ladder(ladder)).await?;
-            }
-            if self.ladder.changed().await.is_err() {
-                // The sender is gone: nothing raises the ladder any more.
-                return std::future::pending().await;
-            }
+            Err(fault) => tracing::debug!(error = %fault, "the ladder of milestones cannot be read"),
         }
     }
+    Ok(())
 }
 
-impl Task for Ladders {
-    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        _ = stop.unless_requested(self.announce()).await;
-        Ok(())
+/// Announces the ladder in every partition of the log, at first and whenever it was raised, until the writer is gone. Each
+/// process that relays does so; an announcement that comes again changes nothing.
+pub(crate) async fn announce(writing: Writing, mut ladder: watch::Receiver<Ladder>) -> Result<(), Stopped> {
+    loop {
+        let now = *ladder.borrow_and_update();
+        if !now.is_empty() {
+            writing.announce(Body::Ladder(now)).await?;
+        }
+        if ladder.changed().await.is_err() {
+            // The sender is gone: nothing raises the ladder any more.
+            return std::future::pending().await;
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! The streamer's metrics: their catalogue, and functions for what takes more than one call.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Gauge, gauge};
+use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::StoredShard;
 use tally_core::fault::Fault;
 use tally_core::ids::StreamShard;
 use tally_core::tally::{Record, RecordKind};
 use tally_service::catalogue;
-use tally_service::metrics::Label;
+use tally_service::metrics::{Label, Metric};
 
 const SLOT: Label = Label::learnt("slot");
 const CUT: Label = Label::of("cut", &["size", "age", "stop"]);
@@ -141,20 +142,16 @@ pub(crate) struct Slot {
 impl Slots {
     /// Takes the least number that is free.
     pub(crate) fn take(&self) -> Slot {
-        let mut used = self.used();
+        let mut used = self.0.lock();
         let number = (0..).find(|number| !used.contains(number)).expect("numbers do not run out");
         used.insert(number);
         Slot { number, slots: self.clone() }
-    }
-
-    fn used(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.used().remove(&self.number);
+        self.slots.0.lock().remove(&self.number);
     }
 }
 
@@ -165,14 +162,10 @@ pub(crate) struct Age {
 }
 
 impl Age {
-    /// Of a stream shard's reader.
-    pub(crate) fn of_stream(slot: Slot) -> Self {
-        Self { gauge: gauge!(STREAM_AGE.name, SLOT.name => slot.number.to_string()), _slot: slot }
-    }
-
-    /// Of the log with a stream shard.
-    pub(crate) fn of_log(slot: Slot) -> Self {
-        Self { gauge: gauge!(CHANGES_AGE.name, SLOT.name => slot.number.to_string()), _slot: slot }
+    /// Takes a slot in `metric`, which is [`STREAM_AGE`] or [`CHANGES_AGE`].
+    pub(crate) fn of(metric: Metric, slots: &Slots) -> Self {
+        let slot = slots.take();
+        Self { gauge: gauge!(metric.name, SLOT.name => slot.number.to_string()), _slot: slot }
     }
 
     pub(crate) fn set(&self, behind: Duration) {
@@ -224,7 +217,7 @@ mod tests {
         drop(first);
         for _ in 0..100 {
             assert_eq!(slots.take().number, 0);
-            assert_eq!(slots.used().len(), 1, "the second");
+            assert_eq!(slots.0.lock().len(), 1, "the second");
         }
     }
 }

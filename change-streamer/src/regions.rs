@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Topics};
 use tally_adapters::kafka;
 use tally_core::backoff::Backoff;
-use tally_core::changes::{DeploymentId, Standing};
+use tally_core::changes::Standing;
 use tally_core::fault::Fault;
 use tally_core::ids::Region;
-use tally_core::ports::{Intake, Outcome, TopicReader, Transactions};
+use tally_core::ports::{Intake, TopicReader, Transactions};
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Host, Invalid, Patience, Stage, Stop, Task};
+use tally_service::{Clock, Host, Invalid, Patience, Stage, Stop};
 use tokio::sync::watch;
 
 pub(crate) use published::Publisher;
@@ -84,10 +85,8 @@ impl RegionPorts {
 /// What the folds of a named Region need to publish.
 #[derive(Clone)]
 pub struct Publishing {
-    region: Region,
-    topic: Arc<str>,
-    partitions: u32,
-    deployment: DeploymentId,
+    rules: RegionRules,
+    log: Config,
     ports: RegionPorts,
     counters: Arc<Counters>,
     store: Regions,
@@ -110,7 +109,7 @@ pub(crate) async fn begin(
     rules: &RegionRules,
     ports: RegionPorts,
     connection: &Connection,
-    log: &tally_adapters::dynamodb::changes::Config,
+    log: &Config,
     patience: &Patience,
 ) -> anyhow::Result<Publishing> {
     let (store, names) = (Regions::new(connection), rules.remotes.iter().map(|(region, _)| region.clone()));
@@ -134,8 +133,8 @@ pub(crate) async fn begin(
     let (_, named) = host.wait_for("region", Backoff::STORE, || deployment.defined()).await?;
     let adopted = watch::Sender::new(named.adopted);
     let tables = adopted.subscribe();
-    let follow =
-        FollowSafe { claims: Claims::new(connection, host.clock()), deployment, known, adopted, clock: host.clock() };
+    let (claims, clock) = (Claims::new(connection, host.clock()), host.clock());
+    let follow = move |stop| follow_safe(claims, deployment, known, adopted, clock, stop);
     host.spawn(Stage::Support, "safe times", follow);
     for remote in ports.remotes.clone() {
         let name = format!("remote {}", remote.region);
@@ -143,49 +142,31 @@ pub(crate) async fn begin(
         let (store, patience, of, tables) = (store.clone(), patience.clone(), host.clone(), tables.clone());
         host.spawn(Stage::Intake, &name, ReadRemote { remote, own, partitions, store, tables, patience, host: of });
     }
-    Ok(Publishing {
-        region: rules.name.clone(),
-        topic: rules.topic.as_str().into(),
-        partitions: log.partitions,
-        deployment: log.deployment.clone(),
-        counters: Arc::new(Counters::new(connection)),
-        ports,
-        store,
-        safe,
-    })
+    let counters = Arc::new(Counters::new(connection));
+    Ok(Publishing { rules: rules.clone(), log: log.clone(), ports, counters, store, safe })
 }
 
-/// The task that reads up to when everything acknowledged was a row, and whether the tables are the same.
-struct FollowSafe {
+/// Reads, again and again, up to when everything acknowledged was a row, and when other tables were `adopted` last.
+async fn follow_safe(
     claims: Claims,
     deployment: Checkpoints,
     known: watch::Sender<Topics>,
-    /// When other tables were adopted last.
     adopted: watch::Sender<Option<UnixMillis>>,
     clock: Clock,
-}
-
-impl FollowSafe {
-    async fn read(&self) -> Outcome<Topics> {
-        let (defined, named) = self.deployment.defined().await?;
-        self.adopted.send_if_modified(|adopted| std::mem::replace(adopted, named.adopted) != named.adopted);
-        let known = self.known.borrow().clone();
-        known.read(&self.claims, defined).await
-    }
-}
-
-impl Task for FollowSafe {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        loop {
-            match stop.unless_requested(self.read()).await {
-                Ok(Ok(read)) => _ = self.known.send_replace(read),
-                // Meanwhile this Region publishes the times that were read before.
-                Ok(Err(fault)) => tracing::debug!(error = %fault, "what consumers have stored cannot be read"),
-                Err(_) => return Ok(()),
-            }
-            if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
-                return Ok(());
-            }
+    stop: Stop,
+) -> anyhow::Result<()> {
+    let read = async || {
+        let (defined, named) = deployment.defined().await?;
+        adopted.send_if_modified(|adopted| std::mem::replace(adopted, named.adopted) != named.adopted);
+        let before = known.borrow().clone();
+        before.read(&claims, defined).await
+    };
+    loop {
+        match stop.unless_requested(read()).await? {
+            Ok(read) => _ = known.send_replace(read),
+            // Meanwhile this Region publishes the times that were read before.
+            Err(fault) => tracing::debug!(error = %fault, "what consumers have stored cannot be read"),
         }
+        stop.unless_requested(clock.sleep(EVERY)).await?;
     }
 }

@@ -143,14 +143,6 @@ impl Checkpoints {
         Ok(Look { format: config.as_ref().map(format_of), shards, tables, adopted })
     }
 
-    /// Returns the ids of the tables; transient while one is missing.
-    async fn all_tables(&self) -> Outcome<TableIds> {
-        let present = TableIds::present(&self.connection).await?;
-        let missing = present.missing().join(" and ");
-        let fault = || Fault::Transient(format!("{missing}: there is no such table"));
-        if missing.is_empty() { Ok(present) } else { Err(fault()) }
-    }
-
     /// Returns which tables the configuration names and which there are, for those who may have to
     /// [adopt](Self::adopt_tables) them.
     ///
@@ -224,7 +216,11 @@ impl Checkpoints {
     /// Stores the configuration of a deployment that has none. Returns whether it did. Safe to repeat: a stored one
     /// stays.
     async fn put_new_config(&self, mut config: Item) -> Outcome<bool> {
-        let tables = self.all_tables().await?;
+        let tables = TableIds::present(&self.connection).await?;
+        let missing = tables.missing().join(" and ");
+        if !missing.is_empty() {
+            return Err(Fault::Transient(format!("{missing}: there is no such table")));
+        }
         // Without the reserved row no process takes an absent counter for 0.
         Counters::new(&self.connection).put_reserved().await?;
         config.extend(item! { "id": text(CONFIG), "format": text(Format::WRITTEN), "tables": tables.encode() });

@@ -54,14 +54,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let attempt_timeout = Duration::from_secs(3);
         Self {
             table_prefix: String::new(),
             endpoint: None,
             region: None,
             access: Access::Environment,
             attempts: 3,
-            attempt_timeout,
+            attempt_timeout: Duration::from_secs(3),
         }
     }
 }
@@ -158,7 +157,7 @@ impl Connection {
     /// run, set `attempts` to 1.
     pub fn in_process(settings: &Settings, http: impl HttpClient + 'static, began: UnixMillis) -> Self {
         let config = local(settings)
-            .time_source(TokioTime::starting_at(began))
+            .time_source(TokioTime { began: UNIX_EPOCH + Duration::from_millis(began.0), origin: Instant::now() })
             // An answer in process cannot stall, and the protection against that wakes up all the time.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .http_client(http)
@@ -291,12 +290,6 @@ fn timeouts(settings: &Settings) -> TimeoutConfig {
 struct TokioTime {
     began: SystemTime,
     origin: Instant,
-}
-
-impl TokioTime {
-    fn starting_at(began: UnixMillis) -> Self {
-        Self { began: UNIX_EPOCH + Duration::from_millis(began.0), origin: Instant::now() }
-    }
 }
 
 impl TimeSource for TokioTime {

@@ -60,9 +60,10 @@ impl Cursor {
 }
 
 impl<T> Page<T> {
-    /// Returns the page with its items converted by `read`.
-    pub(super) fn read<U>(self, read: impl FnOnce(Vec<T>) -> Outcome<Vec<U>>) -> Outcome<Page<U>> {
-        Ok(Page { items: read(self.items)?, next: self.next, half_units: self.half_units })
+    /// Returns the page with its items converted by `read`, without those of which it makes nothing.
+    pub(super) fn read<U>(self, mut read: impl FnMut(T) -> Outcome<Option<U>>) -> Outcome<Page<U>> {
+        let items = self.items.into_iter().filter_map(|item| read(item).transpose()).collect::<Outcome<_>>()?;
+        Ok(Page { items, next: self.next, half_units: self.half_units })
     }
 }
 

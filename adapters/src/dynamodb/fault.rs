@@ -41,26 +41,36 @@ pub(super) fn in_one_line(error: &dyn Error) -> String {
 fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fault {
     let (code, said) = (error.code().unwrap_or("no error code"), error.message().unwrap_or("no message"));
     let message = format!("{what}: {code}: {said}");
-    match code {
-        "ProvisionedThroughputExceededException"
-        | "ThrottlingException"
+    match of_code(code, message) {
+        // The process stood still between signing and sending. With a new signature the service takes the request.
+        Fault::Fatal(message) if code == "InvalidSignatureException" && said.contains("expired") => {
+            Fault::Transient(message)
+        }
+        Fault::Fatal(message) if status == 429 => Fault::Throttled(message),
+        Fault::Fatal(message) if status >= 500 => Fault::Transient(message),
+        fault => fault,
+    }
+}
+
+/// Classifies a refusal by its code alone. The codes of statements end in other words than those of calls.
+fn of_code(code: &str, message: String) -> Fault {
+    match code.trim_end_matches("Exception").trim_end_matches("Error") {
+        "ProvisionedThroughputExceeded"
+        | "Throttling"
         | "RequestLimitExceeded"
-        | "LimitExceededException"
-        | "TooManyRequestsException" => Fault::Throttled(message),
-        "TransactionConflictException"
-        | "TransactionInProgressException"
-        | "ReplicatedWriteConflictException"
-        | "ResourceInUseException"
+        | "LimitExceeded"
+        | "TooManyRequests" => Fault::Throttled(message),
+        "TransactionConflict"
+        | "TransactionInProgress"
+        | "ReplicatedWriteConflict"
+        | "ResourceInUse"
         | "RequestExpired"
-        | "ExpiredTokenException"
+        | "ExpiredToken"
+        | "InternalServer"
         // A table that a running process has used is restored, or an operator adopts another one. A start looks for its
         // tables itself.
-        | "ResourceNotFoundException" => Fault::Transient(message),
-        "ValidationException" | "SerializationException" => Fault::Poison(message),
-        // The process stood still between signing and sending. With a new signature the service takes the request.
-        "InvalidSignatureException" if said.contains("expired") => Fault::Transient(message),
-        _ if status == 429 => Fault::Throttled(message),
-        _ if status >= 500 => Fault::Transient(message),
+        | "ResourceNotFound" => Fault::Transient(message),
+        "Validation" | "Serialization" => Fault::Poison(message),
         _ => Fault::Fatal(message),
     }
 }
@@ -68,13 +78,7 @@ fn of_service(what: &str, error: &impl ProvideErrorMetadata, status: u16) -> Fau
 /// Classifies the failure of one statement of a batch about `what`.
 pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
     let code = error.code().map_or("no error code", BatchStatementErrorCodeEnum::as_str);
-    let message = format!("{what}: {code}: {}", error.message().unwrap_or("no message"));
-    match code {
-        "ThrottlingError" | "ProvisionedThroughputExceeded" | "RequestLimitExceeded" => Fault::Throttled(message),
-        "TransactionConflict" | "InternalServerError" | "ResourceNotFound" => Fault::Transient(message),
-        "ValidationError" => Fault::Poison(message),
-        _ => Fault::Fatal(message),
-    }
+    of_code(code, format!("{what}: {code}: {}", error.message().unwrap_or("no message")))
 }
 
 /// Returns the reply to a conditional write, or `None` where its condition did not hold.

@@ -170,11 +170,9 @@ impl Rows {
     /// The table cannot be read.
     pub async fn users(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<MemberRow>> {
         let query = self.rows_of(key, FIRST_USER, Some("#user_id,#gone")).limit(ROWS);
-        self.page(query, key, after).await?.read(|rows| {
-            let rows = rows.iter().map(|row| Ok((self.table().reader(row).text("user_id")?, gone(row))));
-            let rows = rows.collect::<Outcome<Vec<_>>>()?;
-            let member = |(user, gone)| Some(MemberRow { user: UserId::new(user).ok()?, gone });
-            Ok(rows.into_iter().filter_map(member).collect())
+        self.page(query, key, after).await?.read(|row| {
+            let user = UserId::new(self.table().reader(&row).text("user_id")?).ok();
+            Ok(user.map(|user| MemberRow { user, gone: gone(&row) }))
         })
     }
 
@@ -186,16 +184,13 @@ impl Rows {
     /// The table cannot be read.
     pub async fn weights(&self, key: &RowKey, after: Option<&Cursor>) -> Outcome<Page<(MemberKey, Option<Weight>)>> {
         let query = self.rows_of(key, RESERVED, Some("#user_id,#n,#gone")).limit(ROWS);
-        self.page(query, key, after).await?.read(|rows| {
-            let rows = rows.iter().filter(|row| !row.contains_key("gone"));
-            let rows = rows.map(|row| Ok((self.table().reader(row).text("user_id")?, stated(row))));
-            let rows = rows.collect::<Outcome<Vec<_>>>()?;
-            let weight = |(sort, stated): (&str, Stated)| {
-                let member = MemberKey::new(sort)?;
-                let weight = stated.weight(member.is_cell());
-                Some((member, weight))
-            };
-            Ok(rows.into_iter().filter_map(weight).collect())
+        self.page(query, key, after).await?.read(|row| {
+            if row.contains_key("gone") {
+                return Ok(None);
+            }
+            let Some(member) = MemberKey::new(self.table().reader(&row).text("user_id")?) else { return Ok(None) };
+            let weight = stated(&row).weight(member.is_cell());
+            Ok(Some((member, weight)))
         })
     }
 
@@ -206,10 +201,7 @@ impl Rows {
     /// The table cannot be read.
     pub async fn scan(&self, segment: Segment, after: Option<&Cursor>) -> Outcome<Page<ScannedRow>> {
         let page = self.table().scan_page(segment, Some("#pk,#user_id,#n,#gone"), &KEY, after).await?;
-        page.read(|rows| {
-            let rows = rows.into_iter().map(|row| scanned(self.table().name, row));
-            rows.filter(|row| row.as_ref().map_or(true, is_counted)).collect()
-        })
+        page.read(|row| Ok(Some(scanned(self.table().name, row)?).filter(is_counted)))
     }
 
     /// Puts a marker beside the rows of each key, over the marker that is there: up to [`PUTS`](crate::dynamodb::PUTS)

@@ -1,8 +1,7 @@
 //! The table `recounts`: records of recounts (runs), the queue of row keys that wait for one, the ledgers of
 //! corrections and of operators' changes, and milestones (who brought a counter to a threshold).
 
-mod ledgers;
-pub(super) mod milestone;
+mod records;
 
 use std::time::Duration;
 
@@ -14,9 +13,9 @@ use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 
-use self::ledgers::OPERATORS;
-pub use self::ledgers::{LedgerEntry, Operation};
-pub use self::milestone::Recorded;
+pub(super) use self::records::put_milestone;
+pub use self::records::{LedgerEntry, Operation, Recorded};
+use self::records::{OPERATORS, decode_milestone, ledger_of, milestones_of, place};
 use super::connection::Connection;
 use super::cursor::{Cursor, Page};
 use super::item::{Item, Reader, flag, item, number, text};
@@ -136,7 +135,7 @@ impl Recounts {
     /// The table cannot be read, or what was found in it.
     pub async fn queued(&self, after: Option<&Cursor>) -> Outcome<Page<Queued>> {
         let page = self.table().query_page(self.query(QUEUE), ["pk", "sk"], QUEUE, after).await?;
-        page.read(|items| items.iter().map(|item| decode_queued(&self.table().reader(item))).collect())
+        page.read(|item| decode_queued(&self.table().reader(&item)).map(Some))
     }
 
     /// Takes a key off the queue, unless it was asked for again since. Safe to repeat: a key that is gone stays gone,
@@ -232,7 +231,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn ledger(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<LedgerEntry>> {
-        self.latest(&ledgers::of(counter), limit, |line| LedgerEntry::decode(counter, line)).await
+        self.latest(&ledger_of(counter), limit, |line| LedgerEntry::decode(counter, line)).await
     }
 
     /// Puts a line of the operators' ledger, over the line that was put when the operation began. Safe to repeat: the
@@ -257,7 +256,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn milestones(&self, counter: &CounterId, limit: u32) -> Outcome<Vec<Recorded>> {
-        self.latest(&milestone::of(counter), limit, milestone::decode).await
+        self.latest(&milestones_of(counter), limit, decode_milestone).await
     }
 
     /// Returns the milestone of threshold `n`, read consistently.
@@ -265,7 +264,7 @@ impl Recounts {
     /// # Errors
     /// The table cannot be read; [`Fault::Poison`] where the milestone cannot.
     pub async fn milestone(&self, counter: &CounterId, n: i64) -> Outcome<Option<Recorded>> {
-        self.table().find(key(&milestone::of(counter), &milestone::place(n)), milestone::decode).await
+        self.table().find(key(&milestones_of(counter), &place(n)), decode_milestone).await
     }
 }
 

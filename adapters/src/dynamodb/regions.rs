@@ -177,21 +177,12 @@ impl Regions {
         named: &NamedRegions,
         partitions: u32,
     ) -> Outcome<BTreeMap<(Region, u32), StandingAt>> {
-        let all =
-            named.remotes.iter().flat_map(|region| (0..partitions).map(move |partition| (region.clone(), partition)));
-        let ids: BTreeMap<String, (Region, u32)> =
-            all.map(|(region, partition)| (remote_key(&region, partition), (region, partition))).collect();
-        let keys: Vec<Item> = ids.keys().map(|id| key(id)).collect();
-        let mut standings = BTreeMap::new();
-        for found in self.table().get_all(&keys, Consistency::Strong).await? {
-            let reader = self.table().reader(&found);
-            let of = ids.get(reader.text("id")?).ok_or_else(|| reader.malformed("id", "it was not asked for"))?;
-            let RemotePosition { adopted, standing, .. } = decode(&reader)?;
-            if let Some(standing) = standing.filter(|_| adopted == named.adopted) {
-                standings.insert(of.clone(), standing);
-            }
-        }
-        Ok(standings)
+        let all = named.remotes.iter().flat_map(|region| (0..partitions).map(move |partition| (region, partition)));
+        let ids: BTreeMap<_, _> =
+            all.map(|(region, partition)| (remote_key(region, partition), (region.clone(), partition))).collect();
+        let stored = self.table().find_all("id", ids, Consistency::Strong, decode).await?;
+        let of_now = stored.into_iter().filter(|(_, stored)| stored.adopted == named.adopted);
+        Ok(of_now.filter_map(|(of, stored)| Some((of, stored.standing?))).collect())
     }
 
     /// Returns what this Region has published of a partition; `None` where nothing is stored.

@@ -17,11 +17,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
+use aws_sdk_dynamodb::types::BatchStatementRequest;
 use tally_core::fault::Fault;
 use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Answer, Attempt, Cell, Change, Progress, Version, Write};
+use tally_core::register::{Answer, Attempt, Cell, Change, Progress, Version};
 use tally_core::topic::Partition;
 
 use super::clock::Confirmed;
@@ -253,7 +253,8 @@ impl Texts {
     /// Returns the statement of an attempt.
     fn statement(&self, attempt: &Attempt, gone: u64) -> BatchStatementRequest {
         let (write, replaces) = (&*attempt.write, attempt.replaces());
-        let [pk, member, version] = key_and_version(write);
+        let (pk, member) = (text(write.row.key.to_string()), text(write.row.member.as_str()));
+        let version = number(write.version);
         let (mut parameters, condition) = if replaces {
             (vec![version.clone()], Some([pk, member, version]))
         } else {
@@ -273,10 +274,6 @@ impl Texts {
         parameters.extend(condition.into_iter().flatten());
         statement(&*texts[usize::from(replaces)], parameters)
     }
-}
-
-fn key_and_version(write: &Write) -> [AttributeValue; 3] {
-    [text(write.row.key.to_string()), text(write.row.member.as_str()), number(write.version)]
 }
 
 /// Returns an `INSERT` and an `UPDATE` that set the version and the attributes `set`. The `UPDATE` removes the

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use self::page::ReadPage;
 use super::connection::Connection;
 use super::fault::stream;
-use super::tables::describe;
+use super::tables::{describe, stream_view};
 
 #[derive(Clone, Debug)]
 pub struct Streams {
@@ -147,16 +147,13 @@ impl ChangeStream for Streams {
     async fn info(&self) -> Result<StreamInfo, StreamFault> {
         let table = self.describe_table().await?;
         let label = StreamLabel::from(self.latest(&table)?.1);
-        let specification = table.stream_specification();
-        if specification.is_none_or(|specification| !specification.stream_enabled()) {
-            return Err(self.has_no_stream());
-        }
-        let view = specification.and_then(|specification| specification.stream_view_type());
-        if view != Some(&StreamViewType::NewAndOldImages) {
-            let found = view.map_or("no view", StreamViewType::as_str);
-            let wanted = StreamViewType::NewAndOldImages;
-            let message = format!("the stream of table {} carries {found}, not {wanted}", self.table());
-            return Err(Fault::Fatal(message).into());
+        match stream_view(&table).ok_or_else(|| self.has_no_stream())? {
+            StreamViewType::NewAndOldImages => {}
+            found => {
+                let (table, wanted) = (self.table(), StreamViewType::NewAndOldImages);
+                let message = format!("the stream of table {table} carries {found}, not {wanted}");
+                return Err(Fault::Fatal(message).into());
+            }
         }
         let table_created = self.when(table.creation_date_time(), "table")?;
         let created = self.created(&label, &table).await?;

@@ -1,7 +1,7 @@
 //! Requests for the items of one of the four tables; the other modules make most of theirs through [`Table`]. An
 //! expression names each attribute by `#` and its name, so that no reserved word can break it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -19,7 +19,7 @@ use tally_core::ports::Outcome;
 
 use super::connection::Connection;
 use super::fault::{fault, unless_refused};
-use super::item::{Item, Reader};
+use super::item::{Item, Reader, text};
 
 /// How many keys one BatchGetItem takes.
 const KEYS: usize = 100;
@@ -193,6 +193,27 @@ impl<'a> Table<'a> {
             }
         }
         Ok(found)
+    }
+
+    /// Reads the items whose keys are these different texts, the attributes `part`. Returns what `decode` makes of each under
+    /// the name that is given beside its key.
+    pub(super) async fn find_all<K: Ord, T>(
+        self,
+        part: &str,
+        named: impl IntoIterator<Item = (String, K)>,
+        consistency: Consistency,
+        decode: impl Fn(&Reader<'_>) -> Outcome<T>,
+    ) -> Outcome<BTreeMap<K, T>> {
+        let (texts, names): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let keys: Vec<Item> = texts.iter().map(|key| [(part.to_owned(), text(key))].into()).collect();
+        let mut names: HashMap<_, _> = texts.into_iter().zip(names).collect();
+        let found = self.get_all(&keys, consistency).await?;
+        let read = |item: &Item| {
+            let reader = self.reader(item);
+            let name = names.remove(reader.text(part)?);
+            Ok((name.ok_or_else(|| reader.malformed(part, "it was not asked for"))?, decode(&reader)?))
+        };
+        found.iter().map(read).collect()
     }
 
     /// Puts items of different keys, each over whatever was there: one at least, [`PUTS`] at most. BatchWriteItem may

@@ -34,7 +34,7 @@ const CONDITION: &str = "tables";
 pub(super) const LOSS: &str = "table";
 
 /// What is known of the tables: whether they are those that the deployment was created over. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TablesWatch(Arc<watch::Sender<Known>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,12 +48,6 @@ pub(super) struct Known {
 }
 
 const LOSSY: &str = "other tables were adopted, and no recount has passed since";
-
-impl Default for TablesWatch {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Known::default())))
-    }
-}
 
 impl TablesWatch {
     /// Returns whether nothing is known to be wrong. No answer is exact while something is: a table is gone or another
@@ -154,22 +148,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(connection: &Connection, settled: Settled, shards: ShardCount, host: &Host) -> Self {
-        let (clock, readiness) = (host.clock(), host.readiness().clone());
-        Self {
-            connection: connection.clone(),
-            shards,
-            clock,
-            readiness,
-            opened: BTreeSet::new(),
-            settled,
-            stores_losses: false,
-        }
-    }
-
-    /// Lets it store losses that it finds: for a process that may write what is stored of the log.
-    pub(crate) fn storing_losses(self) -> Self {
-        Self { stores_losses: true, ..self }
+    /// Stores losses that it finds if it `stores_losses`, in a process that may write what is stored of the log.
+    pub(crate) fn new(
+        connection: &Connection,
+        settled: Settled,
+        shards: ShardCount,
+        stores_losses: bool,
+        host: &Host,
+    ) -> Self {
+        let (connection, clock, readiness) = (connection.clone(), host.clock(), host.readiness().clone());
+        Self { connection, shards, clock, readiness, opened: BTreeSet::new(), settled, stores_losses }
     }
 
     /// Looks once. Returns the fault of a failed request, which says nothing about the tables.

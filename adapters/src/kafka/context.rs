@@ -1,21 +1,23 @@
 //! What librdkafka calls back: on rebalances, to log, and for a login token. The task that polls gets the rebalances.
 
 use std::error::Error;
+use std::ffi::CString;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Region;
 use parking_lot::{Mutex, MutexGuard};
-use rdkafka::client::OAuthToken;
+use rdkafka::client::{Client, OAuthToken};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, TopicPartitionList};
+use rdkafka_sys as sys;
+use tally_service::Seldom;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::args::Settings;
-use super::brokers::Brokers;
 
 /// A rebalance, as librdkafka reports it.
 #[derive(Debug)]
@@ -151,5 +153,55 @@ impl Iam {
         let (token, lifetime_ms) = signing.join().map_err(|_| "the signer panicked")??;
         *self.signed.lock() = Some(Instant::now());
         Ok(OAuthToken { token, principal_name: "tally".to_owned(), lifetime_ms })
+    }
+}
+
+/// How long a client may look for brokers by itself. It remembers each call, so calls are not made more often.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The brokers that a client began with, to be named again to a client that has lost them.
+///
+/// A broker that its controller has fenced for a moment, as after a standstill, names no broker at all in its answers.
+/// librdkafka 2.10 and later then forgets every broker, and may never ask one again (its issue 5301, not fixed in
+/// 2.12.1): the group is never joined again, and every call fails until the process is started again.
+pub(super) struct Brokers {
+    list: CString,
+    named: Seldom,
+}
+
+impl Brokers {
+    pub(super) fn of(settings: &Settings) -> Self {
+        let list = settings.option("bootstrap.servers").unwrap_or_default();
+        Self { list: CString::new(list).unwrap_or_default(), named: Seldom::default() }
+    }
+
+    /// Names the brokers that it began with to a client that cannot reach any. A client that knows them stays as it is.
+    #[expect(unsafe_code, reason = "rdkafka has no call that adds brokers to a client")]
+    pub(super) fn name_again<C: ClientContext>(&self, client: &Client<C>) {
+        if self.named.is_due(PATIENCE) {
+            // SAFETY: the pointer is of a client that the caller borrows, and may be used by any thread; the list is a C string
+            // that the client copies.
+            let known = unsafe { sys::rd_kafka_brokers_add(client.native_ptr(), self.list.as_ptr()) };
+            tracing::debug!(known, "the client is told of its brokers again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Embedded;
+    use super::*;
+
+    #[test]
+    fn a_client_that_knows_no_broker_that_answers_finds_those_that_it_is_told_of() {
+        let cluster = Embedded::start(&[("likes", 1)]).unwrap();
+        let context = Context::new(&Settings::plaintext(cluster.bootstrap()));
+        let client: BaseConsumer<Context> =
+            Settings::plaintext("127.0.0.1:1").client.create_with_context(context).unwrap();
+        let asked = |within| client.fetch_metadata(Some("likes"), Duration::from_secs(within));
+        assert!(asked(1).is_err(), "nothing listens there");
+        client.context().brokers.name_again(client.client());
+        assert_eq!(asked(20).unwrap().topics()[0].partitions().len(), 1);
+        assert!(!client.context().brokers.named.is_due(PATIENCE), "it was told a moment ago");
     }
 }

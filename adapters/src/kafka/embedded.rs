@@ -9,7 +9,7 @@ use tally_core::ports::Outcome;
 
 use super::args::Settings;
 use super::context::Context;
-use super::fault::fault_of;
+use super::convert::fault_of;
 
 /// A Kafka cluster inside this process.
 pub struct Embedded {

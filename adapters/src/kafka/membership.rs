@@ -8,7 +8,7 @@ use anyhow::bail;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Rebalance, Revocation};
 use tally_core::ports::{Intake, OwnedPartition};
-use tally_service::{Readiness, Stop, Task};
+use tally_service::{Readiness, Seldom, Stop, Task};
 use tokio::time::Instant;
 
 /// The readiness condition: whether this process is a member and is not refused.
@@ -30,21 +30,17 @@ pub(super) struct GroupHealth {
     readiness: Readiness,
     /// Whether partitions were assigned at least once, which shows that the settings are right.
     joined: bool,
-    refused: Option<Refused>,
-    logged: Option<Instant>,
+    /// Since when the group refuses it, and when it last did.
+    refused: Option<(Instant, Instant)>,
+    logged: Seldom,
     on_fault: fn(&Fault),
-}
-
-struct Refused {
-    since: Instant,
-    last: Instant,
 }
 
 impl GroupHealth {
     /// The state of a process that has joined no group yet. Calls `on_fault` with each error.
     pub(super) fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
-        Self { readiness: readiness.clone(), joined: false, refused: None, logged: None, on_fault }
+        Self { readiness: readiness.clone(), joined: false, refused: None, logged: Seldom::default(), on_fault }
     }
 
     /// Notes that partitions were assigned, or that a refusal has passed.
@@ -61,7 +57,7 @@ impl GroupHealth {
     /// Waits until a refusal has passed.
     pub(super) async fn refusal_passed(&self) {
         match &self.refused {
-            Some(refused) => tokio::time::sleep_until(refused.last + QUIET).await,
+            Some((_, last)) => tokio::time::sleep_until(*last + QUIET).await,
             None => std::future::pending().await,
         }
     }
@@ -77,32 +73,23 @@ impl GroupHealth {
             if !self.joined {
                 self.readiness.not_ready(CONDITION, format!("waiting: {fault}"));
             }
-            if self.is_due() {
+            if self.logged.is_due(REMINDER) {
                 tracing::warn!(dependency = "kafka", error = %fault, "waiting for dependency");
             }
             return Ok(());
         }
         let now = Instant::now();
-        let since = self.refused.as_ref().map_or(now, |refused| refused.since);
+        let since = self.refused.map_or(now, |(since, _)| since);
         let lasts = matches!(fault, Fault::Fatal(_)) && now.duration_since(since) >= PATIENCE;
         if !self.joined || lasts {
             bail!("cannot use kafka: {fault}");
         }
-        self.refused = Some(Refused { since, last: now });
+        self.refused = Some((since, now));
         self.readiness.not_ready(CONDITION, fault.to_string());
-        if self.is_due() {
+        if self.logged.is_due(REMINDER) {
             tracing::error!(dependency = "kafka", error = %fault, "kafka refuses");
         }
         Ok(())
-    }
-
-    /// Returns whether to log an error: one every ten seconds.
-    fn is_due(&mut self) -> bool {
-        let due = self.logged.is_none_or(|at| at.elapsed() >= REMINDER);
-        if due {
-            self.logged = Some(Instant::now());
-        }
-        due
     }
 }
 

@@ -18,8 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::context::Context;
-use super::fault::fault_of;
-use super::message::{blocking, list_of, offset_in, raw};
+use super::convert::{blocking, fault_of, list_of, offset_in, raw};
 use super::reader;
 use super::source::claim::sign;
 

@@ -1,12 +1,14 @@
-//! Writes records as an idempotent producer. Every replica that must have a record acknowledges it, and a key chooses
-//! the same partition as in Java's client.
+//! Writes records as an idempotent producer, one by one or by transactions. Every replica that must have a record
+//! acknowledges it, and a key chooses the same partition as in Java's client.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::RwLock;
+use futures_util::future::try_join_all;
+use parking_lot::{Mutex, RwLock};
 use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tally_core::fault::Fault;
@@ -15,9 +17,8 @@ use tally_core::ports::log::{self, Outgoing, Written};
 use tally_core::topic::Offset;
 
 use super::args::Settings;
-use super::brokers::Brokers;
-use super::context::Context;
-use super::fault::fault_of;
+use super::context::{Brokers, Context};
+use super::convert::{blocking, fault_of};
 
 /// How long a record may be under way before its outcome counts as unknown.
 const DELIVERY: Duration = Duration::from_secs(30);
@@ -90,12 +91,12 @@ impl Producer {
 
 /// How records become batches.
 #[derive(Clone, Copy)]
-pub(super) struct Batching {
+struct Batching {
     linger: Duration,
     compression: &'static str,
 }
 
-pub(super) const PROMPT: Batching = Batching { linger: Duration::from_millis(5), compression: "zstd" };
+const PROMPT: Batching = Batching { linger: Duration::from_millis(5), compression: "zstd" };
 const AT_ONCE: Batching = Batching { linger: Duration::ZERO, ..PROMPT };
 const GATHERING: Batching = Batching { linger: Duration::from_millis(100), compression: "none" };
 
@@ -104,7 +105,7 @@ fn connect(settings: &Settings, batching: Batching) -> Outcome<FutureProducer<Co
     client.map_err(|error| fault_of("creating a producer", &error))
 }
 
-pub(super) fn config(settings: &Settings, batching: Batching) -> ClientConfig {
+fn config(settings: &Settings, batching: Batching) -> ClientConfig {
     let mut config = settings.client.clone();
     config
         .set("enable.idempotence", "true")
@@ -137,7 +138,7 @@ impl log::Producer for Producer {
 }
 
 /// Converts `record` for the client.
-pub(super) fn to_send(record: Outgoing<'_>) -> Outcome<FutureRecord<'_, [u8], [u8]>> {
+fn to_send(record: Outgoing<'_>) -> Outcome<FutureRecord<'_, [u8], [u8]>> {
     let headers = record.headers.iter();
     let headers = headers.fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: *value }));
     let mut sent: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(record.topic).headers(headers);
@@ -155,6 +156,77 @@ fn written(partition: i32, offset: i64) -> Outcome<Written> {
     match (u32::try_from(partition), u64::try_from(offset)) {
         (Ok(partition), Ok(offset)) => Ok(Written { partition, offset: Offset(offset) }),
         _ => Err(Fault::Transient("the broker acknowledged a record without saying where it is".to_owned())),
+    }
+}
+
+/// How long a transaction may take. Where a killed process has left one open, readers of its partitions see nothing
+/// behind it until the broker ends it after this time, or the next process takes the name over.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a call to the coordinator may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Writes records under one `transactional.id`: readers see all records of a transaction or none, also where a process
+/// was killed within it.
+pub struct Transactions {
+    settings: Settings,
+    id: String,
+    /// The client that has taken the name over; `None` before that, and after a fault.
+    client: Mutex<Option<FutureProducer<Context>>>,
+}
+
+impl Transactions {
+    /// Transactions under the name `id`. Nothing is connected yet.
+    pub fn new(settings: &Settings, id: &str) -> Self {
+        Self { settings: settings.clone(), id: id.to_owned(), client: Mutex::new(None) }
+    }
+
+    fn fault(&self, error: &KafkaError) -> Fault {
+        fault_of(&format!("writing as `{}`", self.id), error)
+    }
+
+    /// Runs a call that blocks, and returns the client.
+    async fn call(
+        &self,
+        client: FutureProducer<Context>,
+        call: impl FnOnce(&FutureProducer<Context>) -> KafkaResult<()> + Send + 'static,
+    ) -> Outcome<FutureProducer<Context>> {
+        let doing = format!("writing as `{}`", self.id);
+        blocking(move || call(&client).map(|()| client).map_err(|error| fault_of(&doing, &error))).await
+    }
+}
+
+#[async_trait]
+impl log::Transactions for Transactions {
+    async fn take_over(&self) -> Outcome<()> {
+        let mut config = config(&self.settings, PROMPT);
+        let within = WITHIN.as_millis().to_string();
+        config.set("transactional.id", &self.id);
+        config.set("transaction.timeout.ms", &within).set("delivery.timeout.ms", &within);
+        let client = config.create_with_context(Context::new(&self.settings)).map_err(|error| self.fault(&error))?;
+        let client = self.call(client, |client| client.init_transactions(TIMEOUT)).await?;
+        *self.client.lock() = Some(client);
+        Ok(())
+    }
+
+    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
+        let client = self.client.lock().take();
+        let client = client.ok_or_else(|| Fault::Fatal(format!("`{}` is not taken over", self.id)))?;
+        client.begin_transaction().map_err(|error| self.fault(&error))?;
+        let send = async |record: &Outgoing<'_>| {
+            let sent = client.send(to_send(*record)?, WITHIN).await;
+            sent.map(|_| ()).map_err(|(error, _)| fault_of(&format!("writing to `{}`", record.topic), &error))
+        };
+        if let Err(fault) = try_join_all(records.iter().map(send)).await {
+            // Otherwise readers wait until the broker ends it.
+            if let Err(error) = self.call(client, |client| client.abort_transaction(TIMEOUT)).await {
+                tracing::warn!(%error, "cannot end a transaction");
+            }
+            return Err(fault);
+        }
+        let client = self.call(client, |client| client.commit_transaction(TIMEOUT)).await?;
+        *self.client.lock() = Some(client);
+        Ok(())
     }
 }
 

@@ -20,8 +20,7 @@ use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use super::args::Settings;
 use super::context::Context;
-use super::fault::fault_of;
-use super::message::{blocking, list_of, offset_in, push, raw};
+use super::convert::{blocking, fault_of, list_of, offset_in, push, raw};
 use super::topic_id;
 
 /// How long one call to the broker may take.

@@ -23,11 +23,9 @@ use tokio::time::Instant;
 
 use self::claim::Claim;
 use super::args::Settings;
-use super::brokers;
-use super::context::{Change, Context};
-use super::fault::{concerns_the_log, explained, fault_of, settled};
+use super::context::{Change, Context, PATIENCE};
+use super::convert::{concerns_the_log, explained, fault_of, list_of, push, settled};
 use super::holdings::Holdings;
-use super::message::{list_of, push};
 use super::owned::{Assignment, Command, Handle};
 use super::reader;
 
@@ -248,7 +246,7 @@ impl Source {
             self.holdings.all_reading().for_each(|held| held.assignment.doubt(fault.clone()));
         }
         if code == Code::AllBrokersDown {
-            self.without_brokers.get_or_insert_with(|| Instant::now() + brokers::PATIENCE);
+            self.without_brokers.get_or_insert_with(|| Instant::now() + PATIENCE);
         }
         if code == Code::AutoOffsetReset { Ok(()) } else { Err(fault) }
     }
@@ -354,7 +352,7 @@ impl Intake for Source {
                 () = until(deadline) => {}
                 () = until(self.without_brokers) => {
                     consumer.context().brokers.name_again(consumer.client());
-                    self.without_brokers = Some(Instant::now() + brokers::PATIENCE);
+                    self.without_brokers = Some(Instant::now() + PATIENCE);
                 }
             }
         }

@@ -11,44 +11,41 @@ use tally_core::spread::{Spread, SumPolicy};
 
 /// The choices of one process, topic by topic; clones share them.
 #[derive(Clone, Debug)]
-pub struct Spreading(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+pub struct Spreading {
     policy: SumPolicy,
-    topics: Mutex<Map<String, Spread>>,
+    topics: Arc<Mutex<Map<String, Spread>>>,
 }
 
 impl Spreading {
     /// Creates the state. Until a topic's partitions are [`seen`](Self::seen), [`partition`](Self::partition) returns
     /// `None`.
     pub fn new(policy: SumPolicy) -> Self {
-        Self(Arc::new(Shared { policy, topics: Mutex::default() }))
+        Self { policy, topics: Arc::default() }
     }
 
     pub fn policy(&self) -> SumPolicy {
-        self.0.policy
+        self.policy
     }
 
     /// Notes that `topic` has so many partitions, with so many records waiting in each.
     pub fn seen(&self, topic: &str, lags: &[u64]) {
-        let mut topics = self.0.topics.lock();
-        let spread = topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy));
+        let mut topics = self.topics.lock();
+        let spread = topics.entry_ref(topic).or_insert_with(|| Spread::new(self.policy));
         spread.seen(lags);
     }
 
     /// Uses `width` partitions for the counter from the start. Returns how many it uses: see [`Spread::begin`].
     pub fn begin(&self, topic: &str, counter: &CounterId, width: u32) -> u32 {
-        let mut topics = self.0.topics.lock();
-        topics.entry_ref(topic).or_insert_with(|| Spread::new(self.0.policy)).begin(counter, width)
+        let mut topics = self.topics.lock();
+        topics.entry_ref(topic).or_insert_with(|| Spread::new(self.policy)).begin(counter, width)
     }
 
     /// Returns the partition of the next event of `counter`; `None` leaves it to the key. `draw` is a random
     /// number.
     pub fn partition(&self, topic: &str, counter: &CounterId, now: Duration, draw: u64) -> Option<u32> {
-        if self.0.policy == SumPolicy::Post {
+        if self.policy == SumPolicy::Post {
             return None;
         }
-        self.0.topics.lock().get_mut(topic)?.choose(counter, now, draw)
+        self.topics.lock().get_mut(topic)?.choose(counter, now, draw)
     }
 }

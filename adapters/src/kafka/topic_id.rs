@@ -13,7 +13,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::topic::TopicId;
 
-use super::fault::fault_of;
+use super::convert::fault_of;
 
 /// Returns the id that the broker has for `topic`, or the topic's name where the broker knows no ids. Blocks up to
 /// `timeout`.

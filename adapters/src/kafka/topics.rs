@@ -1,19 +1,24 @@
-//! Creates topics for operators, and reads the settings of topics.
+//! Creates topics for operators, reads the settings of topics, and watches topics that services need.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::config::FromClientConfigAndContext as _;
 use rdkafka::types::RDKafkaErrorCode;
+use tally_core::changes::{BadMessage, DeploymentId, Message};
 use tally_core::fault::Fault;
-use tally_core::ports::Outcome;
+use tally_core::ports::{Outcome, TopicReader};
+use tally_core::topic::Offset;
+use tally_service::{Clock, Readiness, Stop, Task};
+use tokio::time::timeout;
 
 use super::args::Settings;
 use super::context::Context;
-use super::fault::fault_of;
+use super::convert::fault_of;
 
-/// How long the broker may take to answer.
+/// How long the broker may take to answer, or one look at a topic.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates a topic with `replication` replicas, or as many as the brokers choose. Returns whether it was created. Safe
@@ -77,4 +82,68 @@ fn client(settings: &Settings) -> Outcome<AdminClient<Context>> {
 
 fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(TIMEOUT)).operation_timeout(Some(TIMEOUT))
+}
+
+/// How often the task looks.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// The task that watches a topic that a service needs. While there is no such topic, the service is not ready, and the log
+/// names it. Where a look fails, the condition stays as it was: other parts say whether Kafka answers.
+pub struct NeededTopic {
+    pub reader: Arc<dyn TopicReader>,
+    pub topic: String,
+    /// What the topic is for.
+    pub purpose: &'static str,
+    pub readiness: Readiness,
+    pub clock: Clock,
+}
+
+impl Task for NeededTopic {
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let Self { reader, topic, purpose, readiness, clock } = self;
+        loop {
+            if let Ok(Ok(is_there)) = stop.unless_requested(timeout(TIMEOUT, reader.exists())).await? {
+                say_whether_there(&readiness, &topic, purpose, is_there);
+            }
+            stop.unless_requested(clock.sleep(EVERY)).await?;
+        }
+    }
+}
+
+/// Shows in readiness and, once for each change, logs whether a topic is there.
+pub fn say_whether_there(readiness: &Readiness, topic: &str, purpose: &str, is_there: bool) {
+    let condition = format!("topic-{topic}");
+    let was_missing = readiness.report().conditions.contains_key(&condition);
+    match (is_there, was_missing) {
+        (true, true) => {
+            readiness.forget(&condition);
+            tracing::info!(topic, purpose, "the topic is there now");
+        }
+        (false, false) => {
+            readiness.not_ready(&condition, format!("there is no topic `{topic}`, which is for {purpose}: create it"));
+            tracing::warn!(topic, purpose, "there is no such topic: create it");
+        }
+        _ => {}
+    }
+}
+
+/// Looks whether a log of changes is another deployment's: two that write one log stop each other's counting. Returns what
+/// is wrong if the last message of a partition is not of `deployment` but of another one. A record that is
+/// no message, or one of a later build, says nothing about that.
+///
+/// # Errors
+/// The topic cannot be read.
+pub async fn foreign_log(reader: &dyn TopicReader, deployment: &DeploymentId) -> Outcome<Option<String>> {
+    for (partition, log) in reader.logs().await? {
+        let last = Offset(log.end.0.saturating_sub(1)).max(log.start);
+        let records = reader.read(&partition, last, log.end).await?;
+        let Some(value) = records.iter().last().and_then(|record| record.value) else { continue };
+        if let Err(BadMessage::Deployment(other)) = Message::read(value, deployment) {
+            let topic = &partition.topic;
+            return Ok(Some(format!(
+                "`{topic}` has messages of another deployment, {other}: give each deployment a topic of its own"
+            )));
+        }
+    }
+    Ok(None)
 }

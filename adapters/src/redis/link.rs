@@ -11,10 +11,10 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Client, Cmd, RedisError, RedisResult, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
-use tokio::time::timeout;
+use tally_service::Secret;
+use tokio::time::{Instant, timeout};
 
-use super::settings::Settings;
-use super::silence::Silence;
+use super::Settings;
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -36,33 +36,28 @@ enum Way {
 /// client's recovery may wait for each other for ever.
 struct Cluster {
     client: ClusterClient,
-    current: Mutex<Current>,
-}
-
-struct Current {
-    connection: ClusterConnection,
-    silence: Silence,
+    current: Mutex<(ClusterConnection, Silence)>,
 }
 
 impl Cluster {
     fn new(client: ClusterClient, patience: Duration) -> Self {
-        let current = Current { connection: pending(&client), silence: Silence::new(patience) };
-        Self { client, current: Mutex::new(current) }
+        let current = Mutex::new((pending(&client), Silence::new(patience)));
+        Self { client, current }
     }
 
     /// Returns the connection to ask through, and its generation.
     fn connection(&self) -> (ClusterConnection, u64) {
-        let mut current = self.current.lock();
-        if current.silence.asked() {
-            current.connection = pending(&self.client);
+        let (connection, silence) = &mut *self.current.lock();
+        if silence.asked() {
+            *connection = pending(&self.client);
         }
-        (current.connection.clone(), current.silence.generation())
+        (connection.clone(), silence.generation)
     }
 
     /// Notes an answer through a connection. An error is an answer, too, unless it is a time-out.
     fn answered<T>(&self, generation: u64, answer: &RedisResult<T>) {
         if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-            self.current.lock().silence.answered(generation);
+            self.current.lock().1.answered(generation);
         }
     }
 }
@@ -102,7 +97,7 @@ fn patience(timeout: Duration) -> Duration {
 }
 
 fn single(settings: &Settings) -> RedisResult<Way> {
-    let address = settings.nodes.first().map_or("", String::as_str);
+    let address = settings.nodes.first().map_or("", Secret::expose);
     let config = ConnectionManagerConfig::new()
         .set_number_of_retries(0)
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -111,7 +106,7 @@ fn single(settings: &Settings) -> RedisResult<Way> {
 }
 
 fn cluster(settings: &Settings) -> RedisResult<Way> {
-    let builder = ClusterClient::builder(settings.nodes.iter().map(String::as_str)).retries(1);
+    let builder = ClusterClient::builder(settings.nodes.iter().map(Secret::expose)).retries(1);
     let client = builder.connection_timeout(CONNECT_TIMEOUT).response_timeout(settings.timeout).build()?;
     Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings.timeout)))))
 }
@@ -128,5 +123,123 @@ async fn ask(connection: &(impl ConnectionLike + Clone), command: &impl Fn(bool)
     match command(false).query_async(&mut connection).await {
         Err(error) if error.code() == Some("NOSCRIPT") => command(true).query_async(&mut connection).await,
         answered => answered,
+    }
+}
+
+/// How many requests have to be unanswered before a connection is replaced. Callers with less patience leave before a
+/// slow answer, and the answer to a later request shows that the connection is fine.
+const UNANSWERED: u32 = 3;
+
+/// How long a new connection may be silent at most, after others that answered nothing.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Decides when a connection that answers nothing is replaced. Pure: its caller notes each request and each answer of
+/// one connection after another.
+struct Silence {
+    /// The number of the present connection: answers from an older one are ignored.
+    generation: u64,
+    /// How long a connection may be silent: the first one, and any other after an answer.
+    first: Duration,
+    /// How long the present one may be silent: twice as long after each silent one before it, so that a slow server is
+    /// reached.
+    patience: Duration,
+    /// When the first request since the last answer was made, and how many there were.
+    unanswered: Option<(Instant, u32)>,
+}
+
+impl Silence {
+    fn new(patience: Duration) -> Self {
+        Self { generation: 0, first: patience, patience, unanswered: None }
+    }
+
+    /// Notes a request. Returns whether it has to go over a new connection, because the present one was silent for too
+    /// long.
+    fn asked(&mut self) -> bool {
+        let (since, requests) = self.unanswered.get_or_insert_with(|| (Instant::now(), 0));
+        *requests += 1;
+        if *requests <= UNANSWERED || since.elapsed() <= self.patience {
+            return false;
+        }
+        self.generation += 1;
+        self.patience = (self.patience * 2).min(LONGEST);
+        self.unanswered = Some((Instant::now(), 1));
+        true
+    }
+
+    /// Notes an answer. One from an older connection is ignored.
+    fn answered(&mut self, generation: u64) {
+        if generation == self.generation {
+            self.unanswered = None;
+            self.patience = self.first;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    /// Returns how long it takes until a connection that is asked each moment is replaced.
+    async fn silent(silence: &mut Silence) -> Duration {
+        let began = Instant::now();
+        while !silence.asked() {
+            advance(MOMENT).await;
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_silent_for_too_long_is_replaced_and_one_hardly_asked_is_not() {
+        let mut silence = Silence::new(PATIENCE);
+        for _ in 0..UNANSWERED {
+            assert!(!silence.asked());
+            advance(PATIENCE * 2).await;
+        }
+        assert!(silence.asked());
+        let mut silence = Silence::new(PATIENCE);
+        assert_eq!(silent(&mut silence).await, PATIENCE + MOMENT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_ends_the_silence() {
+        let mut silence = Silence::new(PATIENCE);
+        for _ in 0..10 {
+            for _ in 0..=UNANSWERED {
+                assert!(!silence.asked());
+                advance(PATIENCE / 3).await;
+            }
+            silence.answered(silence.generation);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_new_connection_is_waited_for_longer_until_one_answers() {
+        let mut silence = Silence::new(PATIENCE);
+        let mut waited = Vec::new();
+        for _ in 0..5 {
+            waited.push(silent(&mut silence).await.as_secs());
+        }
+        assert_eq!(waited, [2, 4, 8, 10, 10]);
+        silence.answered(silence.generation);
+        assert_eq!(silent(&mut silence).await, PATIENCE + MOMENT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_from_an_older_connection_is_ignored() {
+        let mut silence = Silence::new(PATIENCE);
+        let first = silence.generation;
+        silent(&mut silence).await;
+        assert_ne!(silence.generation, first);
+        let began = Instant::now();
+        while !silence.asked() {
+            silence.answered(first);
+            advance(MOMENT).await;
+        }
+        assert!(began.elapsed() > PATIENCE);
     }
 }

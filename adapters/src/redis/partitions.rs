@@ -11,9 +11,8 @@ use tally_core::changes::DeploymentId;
 use tally_core::fault::Fault;
 use tally_core::ids::{CachePrefix, CounterId};
 use tally_core::ports::Outcome;
-use tally_service::Chance;
+use tally_service::{Chance, Seldom};
 
-use super::foreign::ForeignStandings;
 use super::link::Link;
 use super::scripts::{BEGIN, FILL, Script, TAKE_OVER, TELL};
 use super::{Settings, fault, text};
@@ -23,6 +22,9 @@ const VALUES: usize = 256;
 
 /// How long the right to fill a counter lasts.
 const FILLING: Duration = Duration::from_secs(5);
+
+/// The time between two warnings of another deployment.
+const WARNED: Duration = Duration::from_secs(60);
 
 /// The cache by partitions. Clones share its connections.
 #[derive(Clone)]
@@ -152,6 +154,25 @@ impl Cache for PartitionCache {
             if rest.is_empty() {
                 return Ok(Told::Written(written));
             }
+        }
+    }
+}
+
+/// Warns that another deployment keeps its counts under the same keys, once a minute at most.
+#[derive(Debug, Default)]
+pub struct ForeignStandings(Seldom);
+
+impl ForeignStandings {
+    /// Warns of a standing of the deployment `other`, unless there was a warning less than a minute ago.
+    pub fn warn(&self, partition: u32, other: &str, own: &DeploymentId) {
+        if self.0.is_due(WARNED) {
+            tracing::warn!(
+                partition,
+                other,
+                own = &*own.0,
+                "the cache has counts of another deployment, which are not used; if it is alive, each takes the cache away \
+                 from the other: give one of them a table prefix or a Redis of its own"
+            );
         }
     }
 }

@@ -12,9 +12,8 @@ use tally_core::changes::{Body, LossNumber};
 use tally_core::register::Replay;
 use tally_core::time::UnixMillis;
 
-use super::pass::keys_of;
+use super::pass::{Part, keys_of};
 use super::rounds::Open;
-use super::sums::Part;
 use super::{Ended, Recount};
 
 /// Why an audit is due.

@@ -3,7 +3,6 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use tally_adapters::dynamodb::LedgerEntry;
@@ -15,7 +14,7 @@ use tally_core::recount::is_large;
 use tally_core::topic::Offset;
 
 use super::look::{Found, Looked, WRITES};
-use super::sums::Part;
+use super::pass::Part;
 use super::{Ended, POLL, Recount};
 use crate::calls::at_once;
 use crate::metrics;
@@ -108,7 +107,7 @@ impl Recount {
 
     /// Takes the row keys that were left, or are in doubt, since the last call; at most 10,000 of them.
     pub fn left(&self) -> Vec<RowKey> {
-        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.left.lock())
     }
 
     /// Looks once more at row keys that were corrected and are settled. A difference raises an alarm: records are lost
@@ -274,7 +273,7 @@ impl Recount {
 
     fn leave(&self, key: &RowKey) -> Next {
         metrics::KEYS.counter(&["left"]).increment(1);
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         if left.len() < REMEMBERED {
             left.push(key.clone());
         }

@@ -13,10 +13,9 @@ use tally_core::topic::Offset;
 use tally_service::{Patience, Readiness, Stop, Stopped, Task, Until};
 use tokio::time::Instant;
 
-use super::Folding;
-use super::cached::Cached;
 use super::stated::resume;
 use super::write::Known;
+use super::{Cached, Folding};
 use crate::log::{configured, require_partitions};
 use crate::metrics;
 use crate::regions::Publisher;
@@ -51,14 +50,6 @@ pub(super) struct PartitionFold {
     pub(super) position_at: Instant,
     /// When counters were written last.
     flushed_at: Option<Instant>,
-}
-
-/// How a fold leaves its partition.
-enum Left {
-    /// The group takes the partition back, or the process stops: the fold writes what it has read.
-    Finish,
-    /// Another member may have the partition already: the fold writes nothing more.
-    Drop,
 }
 
 /// How a fold goes on.
@@ -103,11 +94,6 @@ impl PartitionFold {
         }
     }
 
-    /// Returns the standing of the counters as they were written last.
-    pub(super) fn standing(&self) -> &Standing {
-        &self.standing
-    }
-
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let log = Arc::clone(&self.log);
         let revoked = log.revoked();
@@ -118,15 +104,13 @@ impl PartitionFold {
             begun = self.begin(None, stop) => begun?,
         }
         let mut due: Option<Instant> = None;
-        let left = loop {
+        // Whether to write what was read. If not, another member may have the partition already.
+        let is_finished = loop {
             let wake = due.unwrap_or(self.standing_at);
             let records = tokio::select! {
                 biased;
-                () = stop.requested() => break Left::Finish,
-                revocation = &mut revoked => break match revocation {
-                    Revocation::Revoked => Left::Finish,
-                    Revocation::Lost => Left::Drop,
-                },
+                () = stop.requested() => break true,
+                revocation = &mut revoked => break revocation == Revocation::Revoked,
                 records = log.records(), if self.partition.bytes() < BYTES || !self.partition.is_sure() => Some(records),
                 () = tokio::time::sleep_until(wake), if self.partition.is_sure() => None,
             };
@@ -157,11 +141,11 @@ impl PartitionFold {
             due = None;
             tokio::select! {
                 biased;
-                _ = &mut revoked => break Left::Drop,
+                _ = &mut revoked => break false,
                 begun = self.begin(replaced, stop) => begun?,
             }
         };
-        if matches!(left, Left::Finish) {
+        if is_finished {
             self.flush("stop", true, stop).await?;
         }
         Ok(())

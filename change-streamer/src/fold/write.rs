@@ -217,9 +217,9 @@ impl PartitionFold {
     async fn cross(&self, update: &Update, reached: Vec<Reached>, flush: &Flush) -> Written {
         let now = self.patience.clock().now();
         // A loss that was open at any moment of the flush may have been open at this entry.
-        let before = self.standing();
+        let before = &self.standing;
         let is_known = flush.standing.open.is_empty() && before.open.is_empty() && flush.standing.loss == before.loss;
-        let milestones: Vec<Milestone> = reached
+        let mut left: Vec<Milestone> = reached
             .into_iter()
             .map(|Reached { threshold, by, at }| {
                 let at = if at.0 == 0 { now } else { at };
@@ -234,7 +234,6 @@ impl PartitionFold {
                 }
             })
             .collect();
-        let mut left = milestones;
         loop {
             if left.is_empty() {
                 return match self.folding.counters.write(std::slice::from_ref(update)).await {

@@ -76,13 +76,11 @@ impl Task for ReadRemote {
         }
         readiness.forget("topic");
         let intake = (self.remote.join)()?;
-        let Self { remote, own, store, tables, patience, host, .. } = self;
-        let scope = readiness.clone();
+        let (of, scope) = (Arc::new(self), readiness.clone());
         let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
             let name = format!("{name} {}", log.partition().index);
-            let (own, store, tables, patience) = (own.clone(), store.clone(), tables.clone(), patience.clone());
-            let (readiness, region) = (scope.clone(), remote.region.clone());
-            host.worker(Stage::Work, &name, RemotePartition { region, own, log, store, tables, patience, readiness });
+            let partition = RemotePartition { of: Arc::clone(&of), log, readiness: scope.clone() };
+            of.host.worker(Stage::Work, &name, partition);
         });
         Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} }.run(stop).await
     }
@@ -90,26 +88,19 @@ impl Task for ReadRemote {
 
 /// One partition of the topic, from its assignment until the group takes it back.
 struct RemotePartition {
-    region: tally_core::ids::Region,
-    own: DeploymentId,
+    of: Arc<ReadRemote>,
     log: Arc<dyn OwnedPartition>,
-    store: Regions,
-    tables: watch::Receiver<Option<UnixMillis>>,
-    patience: Patience,
     readiness: Readiness,
 }
-
-/// Why a record cannot be counted.
-type Refused = String;
 
 impl RemotePartition {
     /// Finds the position to go on from, and starts to read there.
     async fn begin(&self, stop: &Stop) -> anyhow::Result<Remote> {
         let (until, index) = (Until::Requested(stop), self.log.partition().index);
-        let adopted = *self.tables.borrow();
-        let position = || self.store.position(&self.region, index);
-        let stored = self.patience.persist("read a Region's position", until, position).await?;
-        let log = self.patience.persist("look at a Region's topic", until, || self.log.log()).await?;
+        let adopted = *self.of.tables.borrow();
+        let position = || self.of.store.position(&self.of.remote.region, index);
+        let stored = self.of.patience.persist("read a Region's position", until, position).await?;
+        let log = self.of.patience.persist("look at a Region's topic", until, || self.log.log()).await?;
         if log.start > Offset(0) {
             bail!(
                 "its beginning was deleted: the topic has to be compacted (cleanup.policy=compact), and nothing else"
@@ -127,12 +118,13 @@ impl RemotePartition {
             }
             None => RemotePosition::start(log.topic.clone(), log.start),
         };
-        let remote = Remote::new(self.region.clone(), RemotePosition { adopted, ..position });
-        self.patience.persist("read a Region's topic", until, || self.log.start_at(remote.next())).await?;
+        let remote = Remote::new(self.of.remote.region.clone(), RemotePosition { adopted, ..position });
+        self.of.patience.persist("read a Region's topic", until, || self.log.start_at(remote.next())).await?;
         Ok(remote)
     }
 
-    fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), Refused> {
+    /// Takes a record. Fails with the reason why it cannot be counted.
+    fn take(&self, remote: &mut Remote, record: Record<'_>) -> Result<(), String> {
         let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
         let message = read.map_err(|bad| bad.to_string())?;
         if message.partition != self.log.partition().index {
@@ -141,23 +133,22 @@ impl RemotePartition {
                 message.partition
             ));
         }
-        if message.deployment == self.own {
+        if message.deployment == self.of.own {
             return Err("it is of this deployment itself".to_owned());
         }
-        let now = self.patience.clock().now();
+        let now = self.of.patience.clock().now();
         let Some(message) = message.believable(now) else {
-            tracing::warn!(region = %self.region, offset = %record.offset, "a standing of the future is passed over");
+            tracing::warn!(region = %self.of.remote.region, offset = %record.offset, "a standing of the future is passed over");
             return Ok(());
         };
         remote.take(record.offset, now, message).map_err(|another| another.to_string())
     }
 
     /// Takes records, up to the first that cannot be counted.
-    fn take_all(&self, remote: &mut Remote, records: &Records) -> Result<(), Refused> {
-        let new = records.iter().filter(|record| record.offset >= remote.next()).map(|record| record.offset);
-        for offset in new.collect::<Vec<_>>() {
-            let Some(record) = records.at(offset) else { continue };
-            self.take(remote, record).map_err(|why| format!("at offset {offset}: {why}"))?;
+    fn take_all(&self, remote: &mut Remote, records: &Records) -> Result<(), String> {
+        let from = remote.next();
+        for record in records.iter().filter(|record| record.offset >= from) {
+            self.take(remote, record).map_err(|why| format!("at offset {}: {why}", record.offset))?;
         }
         Ok(())
     }
@@ -165,23 +156,23 @@ impl RemotePartition {
     /// Writes the entries, then stores the position: a reader that begins there misses none. Safe to repeat.
     async fn flush(&self, remote: &mut Remote, stop: &Stop) -> anyhow::Result<()> {
         let RemoteFlush { entries, position } = remote.flush();
-        let (until, now) = (Until::LastCall(stop), self.patience.clock().now());
+        let (until, now) = (Until::LastCall(stop), self.of.patience.clock().now());
         let put = |(entry, value)| async move {
-            let put = || self.store.put_entry(&entry, &value, now);
-            self.patience.persist("write a Region's entry", until, put).await
+            let put = || self.of.store.put_entry(&entry, &value, now);
+            self.of.patience.persist("write a Region's entry", until, put).await
         };
         let written: Vec<bool> = iter(entries).map(put).buffer_unordered(AT_ONCE).try_collect().await?;
         metrics::remote_entries(&written);
         let index = self.log.partition().index;
-        let store = || self.store.store_position(&self.region, index, &position);
-        self.patience.persist("store a Region's position", until, store).await?;
+        let store = || self.of.store.store_position(&self.of.remote.region, index, &position);
+        self.of.patience.persist("store a Region's position", until, store).await?;
         self.log.finished(position.next);
         Ok(())
     }
 
     /// Reports why the partition cannot be counted, and waits until the group takes it back or the process stops.
     async fn stand_still(&self, why: &str, stop: &Stop) {
-        let (region, partition) = (&self.region, self.log.partition());
+        let (region, partition) = (&self.of.remote.region, self.log.partition());
         tracing::error!(%region, %partition, why, "the topic of a Region cannot be counted");
         let index = partition.index.to_string();
         self.readiness.not_ready(&index, format!("{partition}: {why}"));
@@ -209,7 +200,7 @@ impl RemotePartition {
         let revoked = self.log.revoked();
         tokio::pin!(revoked);
         let Some(mut remote) = self.begin_if_owned(revoked.as_mut(), stop).await? else { return Ok(()) };
-        let (mut due, mut tries, mut tables) = (Instant::now() + GATHER, 0, self.tables.clone());
+        let (mut due, mut tries, mut tables) = (Instant::now() + GATHER, 0, self.of.tables.clone());
         loop {
             let is_moved = tables.has_changed().unwrap_or(false);
             if is_moved {
@@ -237,7 +228,7 @@ impl RemotePartition {
                 }
                 Some(Err(fault)) => {
                     let until = Until::Requested(stop);
-                    self.patience.pause("read a Region's topic", fault, &mut tries, until).await?;
+                    self.of.patience.pause("read a Region's topic", fault, &mut tries, until).await?;
                     let Some(begun) = self.begin_if_owned(revoked.as_mut(), stop).await? else { return Ok(()) };
                     remote = begun;
                 }

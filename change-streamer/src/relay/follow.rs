@@ -13,12 +13,10 @@ use tally_core::ports::{StreamFault, StreamInfo};
 use tally_core::relay::{Fed, Input};
 use tally_core::shards::{Lease, Offer, plan};
 use tally_core::time::UnixMillis;
-use tally_service::{Host, Patience, Stage, Stop, Stopped, Task, Until, Worker as Running};
+use tally_service::{Host, Stage, Stop, Stopped, Task, Until, Worker as Running};
 
-use super::lateness::Lateness;
-use super::reader::{Reader, lose};
-use super::writer::Writing;
-use super::{AGAIN, Relaying, of_log};
+use super::reader::Reader;
+use super::{AGAIN, Reading, of_log};
 use crate::metrics;
 
 /// The longest wait between two looks at the stream shards and the leases.
@@ -39,12 +37,9 @@ pub(crate) struct Sharing {
 }
 
 pub(crate) struct Follow {
-    shared: Relaying,
+    of: Reading,
     host: Host,
-    patience: Patience,
-    writing: Writing,
     sharing: Option<Sharing>,
-    lateness: Lateness,
     slots: metrics::Slots,
     readers: BTreeMap<StreamShard, Running>,
     /// Each reader has a clone, and so knows how many readers there are.
@@ -69,22 +64,12 @@ struct Listing {
 }
 
 impl Follow {
-    pub(crate) fn new(
-        shared: Relaying,
-        host: Host,
-        patience: Patience,
-        writing: Writing,
-        sharing: Option<Sharing>,
-        lateness: Lateness,
-    ) -> Self {
+    pub(super) fn new(of: Reading, host: Host, sharing: Option<Sharing>) -> Self {
         host.readiness().not_ready(READINESS, "the stream is not followed yet");
         Self {
-            shared,
+            of,
             host,
-            patience,
-            writing,
             sharing,
-            lateness,
             slots: metrics::Slots::default(),
             readers: BTreeMap::new(),
             counted: std::sync::Arc::default(),
@@ -103,18 +88,18 @@ impl Follow {
             intake.unless_requested(self.look(&intake)).await??;
             // Processes that look at the same moments would find each other's leases moved whenever they act.
             let wait = LOOK.mul_f64(1.0 - self.host.chance().fraction() / 4.0);
-            intake.unless_requested(self.patience.clock().sleep(wait)).await?;
+            intake.unless_requested(self.of.patience.clock().sleep(wait)).await?;
         }
     }
 
     /// Waits for the readers, then gives the leases back, so that other processes need not wait until they are stale.
     async fn give_back(&mut self, stop: &Stop) {
         while self.readers.values().any(|reader| !reader.has_ended()) && !stop.is_last_call() {
-            self.patience.clock().sleep(Duration::from_millis(10)).await;
+            self.of.patience.clock().sleep(Duration::from_millis(10)).await;
         }
         let Some(sharing) = &self.sharing else { return };
         for shard in std::mem::take(&mut self.held) {
-            if let Err(fault) = self.shared.store.release(&shard, &sharing.me).await {
+            if let Err(fault) = self.of.store.release(&shard, &sharing.me).await {
                 tracing::warn!(%fault, %shard, "a lease was not given back: it is taken when it is stale");
             }
         }
@@ -123,8 +108,8 @@ impl Follow {
     /// Announces what readers of the log do not know, and starts and stops readers. Each step is safe to repeat.
     async fn look(&mut self, stop: &Stop) -> anyhow::Result<()> {
         let losses =
-            self.patience.persist("read the losses", Until::Requested(stop), || self.shared.store.losses()).await?;
-        self.writing.hand(Input::Losses(losses.open().map(|(number, _)| number).collect())).await?;
+            self.of.patience.persist("read the losses", Until::Requested(stop), || self.of.store.losses()).await?;
+        self.of.writing.hand(Input::Losses(losses.open().map(|(number, _)| number).collect())).await?;
         let unlisted = self.list(stop).await?;
         let Some(Listing { info, .. }) = &self.listed else {
             self.report(unlisted);
@@ -141,19 +126,19 @@ impl Follow {
     }
 
     async fn stored(&self, label: &StreamLabel, stop: &Stop) -> anyhow::Result<Vec<StoredShard>> {
-        let read = || self.shared.store.shards(label);
-        self.patience.persist("read the stream shards", Until::Requested(stop), read).await
+        let read = || self.of.store.shards(label);
+        self.of.patience.persist("read the stream shards", Until::Requested(stop), read).await
     }
 
     /// Lists the stream's shards if it is time to. Returns why they cannot be listed, if that is to be reported.
     async fn list(&mut self, stop: &Stop) -> anyhow::Result<Option<String>> {
-        let now = self.patience.clock().reading().at;
-        if self.listed.as_ref().is_some_and(|listing| now.saturating_sub(listing.at) < self.shared.rules.discover) {
+        let now = self.of.patience.clock().reading().at;
+        if self.listed.as_ref().is_some_and(|listing| now.saturating_sub(listing.at) < self.of.rules.discover) {
             return Ok(None);
         }
         let list = async {
-            let info = self.shared.stream.info().await?;
-            let shards = self.shared.stream.shards(&info.label).await?;
+            let info = self.of.stream.info().await?;
+            let shards = self.of.stream.shards(&info.label).await?;
             Ok::<_, StreamFault>((info, shards))
         };
         match stop.unless_requested(list).await? {
@@ -166,7 +151,7 @@ impl Follow {
                 let (why, since) = (fault.to_string(), self.listed.as_ref().map(|listing| listing.at));
                 let passes = matches!(&fault, StreamFault::Fault(fault) if fault.is_retryable());
                 metrics::FAULTS.counter(&[Fault::from(fault).class()]).increment(1);
-                let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.shared.rules.discover * 3);
+                let is_known = since.is_some_and(|at| now.saturating_sub(at) < self.of.rules.discover * 3);
                 Ok((!(passes && is_known)).then(|| format!("the stream shards cannot be listed: {why}")))
             }
         }
@@ -175,18 +160,18 @@ impl Follow {
     /// Closes stream shards of earlier streams, and drops those that were closed long ago and are listed no more. What
     /// an earlier stream had unread is lost; that loss was announced before this stream was.
     async fn forget(&self, label: &StreamLabel, listed: &[Listed], stop: &Stop) -> anyhow::Result<()> {
-        let (store, until, now) = (&self.shared.store, Until::Requested(stop), self.patience.clock().now());
-        let every = self.patience.persist("read the stream shards", until, || store.every_shard()).await?;
+        let (store, until, now) = (&self.of.store, Until::Requested(stop), self.of.patience.clock().now());
+        let every = self.of.patience.persist("read the stream shards", until, || store.every_shard()).await?;
         let current = StreamShard::new(label, &StreamShardId::from(""));
         let has_begun = every.iter().any(|stored| stored.shard.label() == current.label());
         for StoredShard { shard, closed, .. } in &every {
             let is_listed = || listed.iter().any(|listed| StreamShard::new(label, &listed.id) == *shard);
             match closed {
                 None if has_begun && shard.label() < current.label() => {
-                    self.patience.persist("close a stream shard", until, || store.close(shard, now)).await?;
+                    self.of.patience.persist("close a stream shard", until, || store.close(shard, now)).await?;
                 }
                 Some(at) if now.since(*at) > REMEMBERED && !is_listed() => {
-                    self.patience.persist("forget a stream shard", until, || store.forget(shard)).await?;
+                    self.of.patience.persist("forget a stream shard", until, || store.forget(shard)).await?;
                 }
                 _ => {}
             }
@@ -205,7 +190,7 @@ impl Follow {
         stop: &Stop,
     ) -> anyhow::Result<Vec<StoredShard>> {
         let new = self.unnamed(label, &stored);
-        let (lost, now, (announced, at)) = (of_log(losses), self.patience.clock().reading().at, &self.announced);
+        let (lost, now, (announced, at)) = (of_log(losses), self.of.patience.clock().reading().at, &self.announced);
         let are_due = !lost.is_empty() && now.saturating_sub(*at) >= AGAIN;
         if new.is_empty() && lost.is_subset(announced) && !are_due {
             return Ok(stored);
@@ -215,9 +200,9 @@ impl Follow {
         };
         if !stored.is_empty() && !new.is_empty() {
             tracing::warn!(shards = new.len(), "stream shards are announced that no closing has named");
-        } else if stored.is_empty() && !is_complete(created, table_created, self.patience.clock().now()) {
+        } else if stored.is_empty() && !is_complete(created, table_created, self.of.patience.clock().now()) {
             let what = format!("stream {label} was not followed from the table's first row on");
-            lose(&self.shared, &self.patience, &self.writing, "unfollowed", &what, stop).await?;
+            self.of.lose("unfollowed", &what, stop).await?;
         }
         loop {
             let (mut opened, mut named) = (Opened::default(), BTreeSet::new());
@@ -236,10 +221,10 @@ impl Follow {
             }
             while opened.ended.len() > MOST {
                 let ended = opened.ended.split_off(opened.ended.len() - MOST);
-                self.writing.announce(Body::Opened(Opened { shards: Vec::new(), ended })).await?;
+                self.of.writing.announce(Body::Opened(Opened { shards: Vec::new(), ended })).await?;
             }
             let open: Vec<_> = opened.shards.iter().map(|opening| opening.shard.clone()).collect();
-            self.writing.announce(Body::Opened(opened)).await?;
+            self.of.writing.announce(Body::Opened(opened)).await?;
             self.begin(label, &new, created, stop).await?;
             stored = self.stored(label, stop).await?;
             // If one was closed meanwhile, a reader that has missed the closing would take it for open.
@@ -247,7 +232,7 @@ impl Follow {
                 break;
             }
         }
-        self.announced = (lost, self.patience.clock().reading().at);
+        self.announced = (lost, self.of.patience.clock().reading().at);
         Ok(stored)
     }
 
@@ -256,8 +241,8 @@ impl Follow {
         for shard in new {
             let (shard, parent) = (StreamShard::new(label, &shard.id), shard.parent.as_ref());
             let parent = parent.map(|parent| StreamShard::new(label, parent));
-            let begin = || self.shared.store.begin(&shard, parent.as_ref(), Fed { to: None, at: created });
-            self.patience.persist("begin a stream shard", Until::Requested(stop), begin).await?;
+            let begin = || self.of.store.begin(&shard, parent.as_ref(), Fed { to: None, at: created });
+            self.of.patience.persist("begin a stream shard", Until::Requested(stop), begin).await?;
         }
         Ok(())
     }
@@ -285,7 +270,7 @@ impl Follow {
     /// Returns the complaint that an open stream shard has no reader, although there was time to take it.
     fn unread(&mut self, stored: &[StoredShard], mine: &BTreeSet<StreamShard>) -> Option<String> {
         let Some(Sharing { stale, .. }) = &self.sharing else { return None };
-        let now = self.patience.clock().reading().at;
+        let now = self.of.patience.clock().reading().at;
         let moves = |(_, since): &(Lease, Duration)| now.saturating_sub(*since) < *stale;
         let is_read = |shard: &StreamShard| mine.contains(shard) || self.leases.get(&shard.id()).is_some_and(moves);
         let open = stored.iter().filter(|stored| stored.closed.is_none()).map(|stored| &stored.shard);
@@ -330,10 +315,8 @@ impl Follow {
         }
         for StoredShard { shard, .. } in open {
             if mine.contains(shard) && !self.readers.contains_key(shard) {
-                let age = metrics::Age::of_stream(self.slots.take());
-                let (shared, patience, writing) = (self.shared.clone(), self.patience.clone(), self.writing.clone());
-                let (lateness, counted) = (self.lateness.clone(), self.counted.clone());
-                let reader = Reader::new(shared, patience, writing, lateness, age, counted, shard.clone());
+                let age = metrics::Age::of(metrics::STREAM_AGE, &self.slots);
+                let reader = Reader::new(self.of.clone(), age, self.counted.clone(), shard.clone());
                 let name = format!("read {}", shard.id());
                 self.readers.insert(shard.clone(), self.host.worker(Stage::Intake, &name, reader));
             }
@@ -349,7 +332,7 @@ impl Follow {
         stop: &Stop,
     ) -> anyhow::Result<BTreeSet<StreamShard>> {
         let Some(Sharing { me, stale }) = &self.sharing else { return Ok(BTreeSet::new()) };
-        let now = self.patience.clock().reading().at;
+        let now = self.of.patience.clock().reading().at;
         let mut seen = BTreeMap::new();
         for shard in open {
             let Some(lease) = shard.lease.clone() else { continue };
@@ -373,8 +356,8 @@ impl Follow {
         let mut mine = BTreeSet::new();
         for (id, change) in planned {
             let (shard, seen) = (StreamShard::new(label, &id), self.leases.get(&id).map(|(lease, _)| lease.clone()));
-            let lease = || self.shared.store.lease(&shard, me, seen.as_ref());
-            match self.patience.persist("take a lease", Until::Requested(stop), lease).await? {
+            let lease = || self.of.store.lease(&shard, me, seen.as_ref());
+            match self.of.patience.persist("take a lease", Until::Requested(stop), lease).await? {
                 Some(_) => {
                     metrics::LEASES.counter(&[change.label()]).increment(1);
                     mine.insert(shard);

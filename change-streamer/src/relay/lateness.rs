@@ -2,16 +2,17 @@
 //! to have read everything.
 //!
 //! A stream promises no delay, so an empty page says nothing of what was just written. So readers claim no time later
-//! than the newest record that any reader of the process has seen. While nothing else is written, [`Canaries`] writes
+//! than the newest record that any reader of the process has seen. While nothing else is written, [`write_canaries`] writes
 //! *canaries*: rows that count for nothing and say when they were written.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::relay::Canary;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Clock, Stop, Task};
+use tally_service::{Chance, Clock, Stop};
 
 /// How far a claim stays behind at least, even if records come in time and in order.
 const LEAST: Duration = Duration::from_secs(2);
@@ -46,25 +47,25 @@ struct Seen {
 impl Lateness {
     /// Takes note that a reader asked for records.
     pub(crate) fn asked(&self, at: UnixMillis) {
-        let mut seen = self.seen();
+        let mut seen = self.0.lock();
         seen.asked = seen.asked.max(at);
     }
 
     /// Returns whether this process reads any stream shard.
     pub(crate) fn is_reading(&self, now: UnixMillis) -> bool {
-        now.since(self.seen().asked) <= SILENCE
+        now.since(self.0.lock().asked) <= SILENCE
     }
 
     /// Takes note of a row that was read and was written at `written`.
     pub(crate) fn saw_row(&self, written: UnixMillis) {
-        let mut seen = self.seen();
+        let mut seen = self.0.lock();
         seen.newest_row = seen.newest_row.max(written);
         seen.newest = seen.newest.max(written);
     }
 
     /// Takes note of a canary that was read with a request that began at `asked`.
     pub(crate) fn saw_canary(&self, canary: Canary, asked: UnixMillis) {
-        let mut seen = self.seen();
+        let mut seen = self.0.lock();
         seen.newest = seen.newest.max(canary.at);
         seen.canary = Some((canary.row, asked));
     }
@@ -72,7 +73,7 @@ impl Lateness {
     /// Takes note of how late a record was, written at `written` and read at the tip with a request that began at
     /// `asked`.
     pub(crate) fn was(&self, written: UnixMillis, asked: UnixMillis) {
-        let (late, mut seen) = (asked.since(written), self.seen());
+        let (late, mut seen) = (asked.since(written), self.0.lock());
         if late >= seen.latest || asked.since(seen.at) > MEMORY {
             (seen.latest, seen.at) = (late, asked);
         }
@@ -81,22 +82,18 @@ impl Lateness {
     /// Returns the time before which everything was read by a reader near the newest record whose request at `asked`
     /// found nothing.
     pub(crate) fn claim(&self, asked: UnixMillis) -> UnixMillis {
-        let seen = self.seen();
+        let seen = self.0.lock();
         asked.minus(seen.latest.saturating_add(Duration::from_secs(1)).max(LEAST)).min(seen.newest)
     }
 
     /// Returns when the newest row that was seen was written.
     pub(crate) fn newest_row(&self) -> UnixMillis {
-        self.seen().newest_row
+        self.0.lock().newest_row
     }
 
     /// Returns the row of a canary that a reader of this process reads.
     pub(crate) fn canary(&self, now: UnixMillis) -> Option<u16> {
-        self.seen().canary.filter(|(_, asked)| now.since(*asked) <= HERE).map(|(row, _)| row)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().canary.filter(|(_, asked)| now.since(*asked) <= HERE).map(|(row, _)| row)
     }
 }
 
@@ -113,42 +110,33 @@ const RECENT: Duration = Duration::from_millis(1500);
 /// How many canaries are written at once while it is not known which of their rows this process reads.
 const TRIES: usize = 4;
 
-/// The task that writes canaries while no row shows how late the stream is.
-pub(super) struct Canaries {
-    pub(super) store: Arc<Changes>,
-    pub(super) lateness: Lateness,
-    pub(super) clock: Clock,
-    pub(super) chance: Chance,
+/// Writes canaries, again and again, while no row shows how late the stream is.
+pub(super) async fn write_canaries(
+    store: Arc<Changes>,
+    lateness: Lateness,
+    clock: Clock,
+    chance: Chance,
+    stop: Stop,
+) -> anyhow::Result<()> {
+    let next = async || {
+        write_due(&store, &lateness, clock.now(), &chance).await;
+        clock.sleep(EVERY).await;
+    };
+    while stop.unless_requested(next()).await.is_ok() {}
+    Ok(())
 }
 
-impl Canaries {
-    async fn write(&self) {
-        let at = self.clock.now();
-        if !self.lateness.is_reading(at) || at.since(self.lateness.newest_row()) <= RECENT {
-            return;
-        }
-        let known = self.lateness.canary(at);
-        let rows = known.map_or_else(
-            || (0..TRIES).map(|_| u16::try_from(self.chance.token() % u64::from(Canary::ROWS)).unwrap_or(0)).collect(),
-            |row| vec![row],
-        );
-        let writes = rows.into_iter().map(|row| self.store.write_canary(Canary { row, at }));
-        for outcome in futures_util::future::join_all(writes).await {
-            if let Err(fault) = outcome {
-                tracing::warn!(%fault, "a canary was not written: without one, nothing is claimed of an idle table");
-            }
-        }
+async fn write_due(store: &Changes, lateness: &Lateness, at: UnixMillis, chance: &Chance) {
+    if !lateness.is_reading(at) || at.since(lateness.newest_row()) <= RECENT {
+        return;
     }
-}
-
-impl Task for Canaries {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let next = async || {
-            self.write().await;
-            self.clock.sleep(EVERY).await;
-        };
-        while stop.unless_requested(next()).await.is_ok() {}
-        Ok(())
+    let any = || u16::try_from(chance.token() % u64::from(Canary::ROWS)).unwrap_or(0);
+    let rows = lateness.canary(at).map_or_else(|| (0..TRIES).map(|_| any()).collect(), |row| vec![row]);
+    let writes = rows.into_iter().map(|row| store.write_canary(Canary { row, at }));
+    for outcome in futures_util::future::join_all(writes).await {
+        if let Err(fault) = outcome {
+            tracing::warn!(%fault, "a canary was not written: without one, nothing is claimed of an idle table");
+        }
     }
 }
 

@@ -13,12 +13,11 @@ use tally_core::ports::{Iterator, Position, Records, StreamFault};
 use tally_core::relay::{Canary, Fed, Input};
 use tally_core::tally::read;
 use tally_core::time::UnixMillis;
-use tally_service::{Patience, Stop, Task, Until};
+use tally_service::{Stop, Task, Until};
 
-use super::Relaying;
-use super::lateness::{Lateness, in_order};
+use super::Reading;
+use super::lateness::in_order;
 use super::tip::{Pace, Shown, Tip};
-use super::writer::Writing;
 use crate::metrics;
 
 /// The most records one read may answer with: what the service allows.
@@ -33,9 +32,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The reader of one stream shard.
 pub(crate) struct Reader {
-    shared: Relaying,
-    patience: Patience,
-    writing: Writing,
+    of: Reading,
     label: StreamLabel,
     id: StreamShardId,
     shard: StreamShard,
@@ -43,7 +40,6 @@ pub(crate) struct Reader {
     /// Each reader of this process has a clone, so their number is known.
     readers: Arc<()>,
     tip: Tip,
-    lateness: Lateness,
     age: metrics::Age,
     /// Everything that was written before this time was handed in.
     claimed: UnixMillis,
@@ -61,40 +57,28 @@ enum Next {
     /// It has to take a new iterator.
     Anew,
     /// There is nothing more to read.
-    End,
-    /// The service has no such stream shard any more.
-    Gone,
+    Ended(Ended),
 }
 
 /// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Closed,
+    /// The service has no such stream shard any more.
     Gone,
 }
 
 impl Reader {
-    pub(crate) fn new(
-        shared: Relaying,
-        patience: Patience,
-        writing: Writing,
-        lateness: Lateness,
-        age: metrics::Age,
-        readers: Arc<()>,
-        shard: StreamShard,
-    ) -> Self {
-        let (pace, tip) = (Pace::new(shared.rules.poll_idle), Tip::new(shared.rules.poll_idle));
+    pub(super) fn new(of: Reading, age: metrics::Age, readers: Arc<()>, shard: StreamShard) -> Self {
+        let (pace, tip) = (Pace::new(of.rules.poll_idle), Tip::new(of.rules.poll_idle));
         Self {
-            shared,
-            patience,
-            writing,
+            of,
             label: StreamLabel::from(shard.label()),
             id: shard.id(),
             shard,
             pace,
             readers,
             tip,
-            lateness,
             age,
             claimed: UnixMillis(0),
             last: None,
@@ -105,15 +89,15 @@ impl Reader {
 
     /// Reads the stream shard to its end; begins again where it is fed if the writer has dropped what was handed in.
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        let mut restarts = self.writing.restarts();
+        let mut restarts = self.of.writing.restarts();
         loop {
             restarts.borrow_and_update();
             let what = format!("read how far stream shard {} is fed", self.id);
-            let stored = || self.shared.store.shard(&self.shard);
-            let stored = self.patience.persist(&what, Until::Requested(stop), stored).await?;
+            let stored = || self.of.store.shard(&self.shard);
+            let stored = self.of.patience.persist(&what, Until::Requested(stop), stored).await?;
             // It may have been closed since it was leased.
             let Some(StoredShard { fed, closed: None, .. }) = stored else { return Ok(()) };
-            self.writing.hand(Input::Begin(self.shard.clone(), fed)).await?;
+            self.of.writing.hand(Input::Begin(self.shard.clone(), fed)).await?;
             (self.last, self.contact, self.claimed, self.lost) = (fed.to, fed.at, fed.at, None);
             self.tip.moved();
             tokio::select! {
@@ -129,15 +113,14 @@ impl Reader {
             next = match next {
                 Next::Anew => self.open(stop).await?,
                 Next::At(iterator) => self.page(iterator, stop).await?,
-                Next::End => return Ok(Ended::Closed),
-                Next::Gone => return Ok(Ended::Gone),
+                Next::Ended(ended) => return Ok(ended),
             }
         }
     }
 
     /// Takes an iterator behind the last record that was handed in; behind a loss, at the oldest record.
     async fn open(&mut self, stop: &Stop) -> anyhow::Result<Next> {
-        let now = self.patience.clock().now();
+        let now = self.of.patience.clock().now();
         // Also while the end of an earlier loss is not known yet: an audit may have closed that loss by now.
         if now.since(self.contact) > OUTAGE {
             self.lose("outage", stop).await?;
@@ -147,7 +130,7 @@ impl Reader {
         let mut tries = 0;
         loop {
             let at = self.last.filter(|_| self.lost.is_none()).map_or(Position::Oldest, Position::After);
-            let asked = self.shared.stream.iterator(&self.label, &self.id, at);
+            let asked = self.of.stream.iterator(&self.label, &self.id, at);
             match stop.unless_requested(asked).await? {
                 Ok(iterator) => return Ok(Next::At(iterator)),
                 Err(StreamFault::Trimmed) if at != Position::Oldest => self.lose("trimmed", stop).await?,
@@ -159,11 +142,11 @@ impl Reader {
 
     /// Waits as the pace says, then reads a page and hands it in.
     async fn page(&mut self, iterator: Iterator, stop: &Stop) -> anyhow::Result<Next> {
-        stop.unless_requested(self.patience.clock().sleep(self.pace.wait())).await?;
+        stop.unless_requested(self.of.patience.clock().sleep(self.pace.wait())).await?;
         let mut tries = 0;
         loop {
-            let asked = self.patience.clock().now();
-            match stop.unless_requested(self.shared.stream.records(&iterator, LIMIT)).await? {
+            let asked = self.of.patience.clock().now();
+            match stop.unless_requested(self.of.stream.records(&iterator, LIMIT)).await? {
                 Ok(records) => {
                     self.contact = asked;
                     return self.take(records, asked, stop).await;
@@ -184,7 +167,7 @@ impl Reader {
 
     /// Hands a page in, and claims up to when everything was read. Returns how to go on.
     async fn take(&mut self, page: Records, asked: UnixMillis, stop: &Stop) -> anyhow::Result<Next> {
-        self.lateness.asked(asked);
+        self.of.lateness.asked(asked);
         // A canary, which a relay writes itself, is no sign of more rows to come.
         let rows = page.records.iter().filter(|record| Canary::read(record).is_none()).count();
         self.pace.page(rows, LIMIT as usize, Arc::strong_count(&self.readers));
@@ -199,14 +182,14 @@ impl Reader {
         if let Shown::Few { newest } = shown
             && self.tip.is_reached()
         {
-            self.lateness.was(newest, asked);
+            self.of.lateness.was(newest, asked);
         }
         let mut entries = Vec::with_capacity(page.records.len());
         let mut to = self.last;
         for raw in &page.records {
             match Canary::read(raw) {
-                Some(canary) => self.lateness.saw_canary(canary, asked),
-                None => self.lateness.saw_row(raw.written),
+                Some(canary) => self.of.lateness.saw_canary(canary, asked),
+                None => self.of.lateness.saw_row(raw.written),
             }
             let Some(record) = read(raw) else {
                 self.hand(std::mem::take(&mut entries), to, asked).await?;
@@ -217,7 +200,7 @@ impl Reader {
             };
             if let Some(number) = self.lost.take() {
                 let next = Some((self.shard.clone(), record.sequence));
-                self.writing.announce(Body::Lost(Lost { number, next })).await?;
+                self.of.writing.announce(Body::Lost(Lost { number, next })).await?;
             }
             // The service may repeat records of an earlier answer.
             if Some(record.sequence) > to {
@@ -229,16 +212,16 @@ impl Reader {
         self.hand(entries, to, asked).await?;
         match page.next {
             Some(next) => {
-                let at_tip = at_tip.map(|asked| self.lateness.claim(asked));
+                let at_tip = at_tip.map(|asked| self.of.lateness.claim(asked));
                 if let Some(claim) = at_tip.max(newest.map(in_order)) {
                     self.claimed = self.claimed.max(claim);
-                    self.writing.hand(Input::UpTo(self.shard.clone(), claim)).await?;
+                    self.of.writing.hand(Input::UpTo(self.shard.clone(), claim)).await?;
                 }
                 self.age.set(asked.since(self.claimed));
                 Ok(Next::At(next))
             }
             // When the shard ended is not known: nothing is claimed of the time before this read.
-            None => Ok(Next::End),
+            None => Ok(Next::Ended(Ended::Closed)),
         }
     }
 
@@ -246,7 +229,7 @@ impl Reader {
         if let Some(last) = to.filter(|_| to > self.last) {
             self.last = to;
             let page = Input::Page { shard: self.shard.clone(), entries, to: last, read };
-            self.writing.hand(page).await?;
+            self.of.writing.hand(page).await?;
         }
         Ok(())
     }
@@ -255,7 +238,7 @@ impl Reader {
     /// record that is read shows where the lost piece ends.
     async fn lose(&mut self, kind: &'static str, stop: &Stop) -> anyhow::Result<()> {
         metrics::READS.counter(&["lost"]).increment(1);
-        let number = lose(&self.shared, &self.patience, &self.writing, kind, &self.shard.to_string(), stop).await?;
+        let number = self.of.lose(kind, &self.shard.to_string(), stop).await?;
         self.lost = Some(number);
         Ok(())
     }
@@ -264,7 +247,7 @@ impl Reader {
         metrics::READS.counter(&["gone"]).increment(1);
         tracing::warn!(shard = %self.id, "the stream shard is gone");
         self.lose("vanished", stop).await?;
-        Ok(Next::Gone)
+        Ok(Next::Ended(Ended::Gone))
     }
 
     /// Closes the stream shard once it was handed in, or is lost, and begins those that continue it. Safe to
@@ -273,29 +256,29 @@ impl Reader {
         let children = self.children(stop).await?;
         if children.is_empty() {
             tracing::warn!(shard = %self.id, ?ended, "no stream shard continues this one");
-            let info = stop.unless_requested(self.shared.stream.info()).await?;
+            let info = stop.unless_requested(self.of.stream.info()).await?;
             if ended == Ended::Closed && info.is_ok_and(|info| info.label == self.label) {
                 // The stream goes on, so something continues this one, whose changes are not known to be in the log.
                 self.lose("childless", stop).await?;
             }
         }
         let named = children.iter().map(|child| StreamShard::new(&self.label, &child.id)).collect();
-        let fed = self.writing.close(self.shard.clone(), named).await?;
+        let fed = self.of.writing.close(self.shard.clone(), named).await?;
         // A child that was not begun is found by the next process that reads this stream shard to its end.
         for child in &children {
             let shard = StreamShard::new(&self.label, &child.id);
             let from = Fed { to: None, at: fed.at };
-            let begin = || self.shared.store.begin(&shard, Some(&self.shard), from);
-            self.patience.persist("begin a stream shard", Until::LastCall(stop), begin).await?;
+            let begin = || self.of.store.begin(&shard, Some(&self.shard), from);
+            self.of.patience.persist("begin a stream shard", Until::LastCall(stop), begin).await?;
         }
-        let closed = self.patience.clock().now();
-        let close = || self.shared.store.close(&self.shard, closed);
-        self.patience.persist("close a stream shard", Until::LastCall(stop), close).await
+        let closed = self.of.patience.clock().now();
+        let close = || self.of.store.close(&self.shard, closed);
+        self.of.patience.persist("close a stream shard", Until::LastCall(stop), close).await
     }
 
     /// Returns the stream shards that continue this one. They may be listed a while after it has ended.
     async fn children(&self, stop: &Stop) -> anyhow::Result<Vec<Listed>> {
-        let (clock, stream) = (self.patience.clock(), &self.shared.stream);
+        let (clock, stream) = (self.of.patience.clock(), &self.of.stream);
         let until = clock.reading().at + CHILDREN;
         let mut tries = 0;
         loop {
@@ -325,29 +308,10 @@ impl Reader {
     async fn pause(&self, fault: StreamFault, tries: &mut u32, stop: &Stop) -> anyhow::Result<()> {
         let fault = Fault::from(fault);
         metrics::READS.counter(&[fault.class()]).increment(1);
-        self.age.set(self.patience.clock().now().since(self.claimed));
+        self.age.set(self.of.patience.clock().now().since(self.claimed));
         let what = format!("read stream shard {}", self.id);
-        self.patience.pause(&what, fault, tries, Until::Requested(stop)).await
+        self.of.patience.pause(&what, fault, tries, Until::Requested(stop)).await
     }
-}
-
-/// Stores a loss and announces it in every partition. If the process dies in between, other relays announce the stored
-/// loss.
-pub(super) async fn lose(
-    shared: &Relaying,
-    patience: &Patience,
-    writing: &Writing,
-    kind: &'static str,
-    what: &str,
-    stop: &Stop,
-) -> anyhow::Result<LossNumber> {
-    let now = patience.clock().now();
-    let open = || shared.store.open_new_loss(now, kind, what);
-    let number = patience.persist("store a loss", Until::Requested(stop), open).await?;
-    metrics::GAPS.counter(&[kind]).increment(1);
-    tracing::error!(kind, what, %number, "something is lost: nothing is called exact until a recount has passed");
-    writing.announce(Body::Lost(Lost { number, next: None })).await?;
-    Ok(number)
 }
 
 impl Task for Reader {
@@ -355,7 +319,7 @@ impl Task for Reader {
         let followed = self.follow(&stop).await;
         if stop.is_requested() {
             // Waits until what was handed in is written and stored, if there is time for it.
-            let left = self.writing.leave(self.shard.clone());
+            let left = self.of.writing.leave(self.shard.clone());
             _ = stop.until_last_call(left).await;
         }
         stop.finish(std::future::ready(followed)).await

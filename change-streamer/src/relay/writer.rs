@@ -17,8 +17,7 @@ use tally_service::{Clock, Host, Patience, Readiness, Stop, Stopped, Task, Until
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::Relaying;
-use super::ahead::Ahead;
+use super::{Ahead, Relaying};
 use crate::metrics;
 
 /// How many inputs may wait for the writer.
@@ -45,19 +44,6 @@ enum Ask {
 pub(crate) struct Writing {
     asks: mpsc::Sender<Ask>,
     restarts: watch::Receiver<u64>,
-}
-
-/// The writer's side of the channel.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    asks: mpsc::Receiver<Ask>,
-    restarts: watch::Sender<u64>,
-}
-
-/// Returns both sides of a new channel.
-pub(crate) fn channel() -> (Writing, Asked) {
-    let ((sender, asks), (restarts, restarted)) = (mpsc::channel(WAITING), watch::channel(0));
-    (Writing { asks: sender, restarts: restarted }, Asked { asks, restarts })
 }
 
 impl Writing {
@@ -115,7 +101,8 @@ struct Calls {
 pub(crate) struct Writer {
     calls: Calls,
     clock: Clock,
-    asked: Asked,
+    asks: mpsc::Receiver<Ask>,
+    restarts: watch::Sender<u64>,
     machine: Relay,
     announced: u64,
     announcing: BTreeMap<Announcement, oneshot::Sender<()>>,
@@ -128,14 +115,30 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, asked: Asked, ahead: Arc<Ahead>) -> Self {
+    /// Returns the writer, and what leads to it.
+    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, ahead: Arc<Ahead>) -> (Writing, Self) {
         let clock = host.clock();
         let (deployment, rules) = (shared.deployment.clone(), Rules::default());
         let machine = Relay::new(deployment, shared.partitions, rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let calls = Calls { shared, patience, readiness: host.readiness().clone(), ahead };
         let (failing, slots, ages) = (BTreeSet::new(), metrics::Slots::default(), BTreeMap::new());
-        Self { calls, clock, asked, machine, announced: 0, announcing, closing, leaving, failing, slots, ages }
+        let ((sender, asks), (restarts, restarted)) = (mpsc::channel(WAITING), watch::channel(0));
+        let writer = Self {
+            calls,
+            clock,
+            asks,
+            restarts,
+            machine,
+            announced: 0,
+            announcing,
+            closing,
+            leaving,
+            failing,
+            slots,
+            ages,
+        };
+        (Writing { asks: sender, restarts: restarted }, writer)
     }
 
     async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
@@ -155,7 +158,7 @@ impl Writer {
             let input = tokio::select! {
                 biased;
                 Some(answer) = answers.next() => self.answered(answer?),
-                ask = self.asked.asks.recv(), if may_ask => match ask {
+                ask = self.asks.recv(), if may_ask => match ask {
                     Some(ask) => self.input(ask),
                     None => {
                         asking = false;
@@ -184,7 +187,7 @@ impl Writer {
                         self.announcing.clear();
                         self.closing.clear();
                         self.leaving.clear();
-                        self.asked.restarts.send_modify(|restarts| *restarts += 1);
+                        self.restarts.send_modify(|restarts| *restarts += 1);
                     }
                 }
             }
@@ -215,7 +218,7 @@ impl Writer {
         let now = self.clock.now();
         let mut ages = std::mem::take(&mut self.ages);
         for (shard, fed) in self.machine.feeds() {
-            let age = ages.remove(shard).unwrap_or_else(|| metrics::Age::of_log(self.slots.take()));
+            let age = ages.remove(shard).unwrap_or_else(|| metrics::Age::of(metrics::CHANGES_AGE, &self.slots));
             age.set(now.since(fed.at));
             self.ages.insert(shard.clone(), age);
         }

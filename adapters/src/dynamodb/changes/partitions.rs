@@ -112,15 +112,8 @@ impl Changes {
     /// # Errors
     /// The table cannot be read, or one of the items.
     pub async fn standings(&self, partitions: u32) -> Outcome<BTreeMap<u32, StandingAt>> {
-        let keys: Vec<Item> = (0..partitions).map(|partition| key(&format!("{STANDING}{partition}"))).collect();
-        let found = self.table().get_all(&keys, Consistency::Strong).await?;
-        let standing = |found: &Item| {
-            let reader = self.table().reader(found);
-            let partition = reader.text("id")?.strip_prefix(STANDING).and_then(|index| index.parse().ok());
-            let partition = partition.ok_or_else(|| reader.malformed("id", "it was not asked for"))?;
-            Ok((partition, decode_standing(&reader)?))
-        };
-        found.iter().map(standing).collect()
+        let ids = (0..partitions).map(|partition| (format!("{STANDING}{partition}"), partition));
+        self.table().find_all("id", ids, Consistency::Strong, decode_standing).await
     }
 
     /// Stores the fold's statement about a partition if the stored one has the revision before. Otherwise returns the

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::super::context::Context;
-use super::super::fault::fault_of;
+use super::super::convert::fault_of;
 use super::until;
 
 /// How long after an assignment the group is asked again. A member signs its first offsets as it begins to read.
