@@ -135,9 +135,7 @@ impl Program for App {
         let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
         let log = LogPorts::over(&kafka, &topic, &group, &connection);
         let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
-        if let Some(settings) = &cache {
-            ports.cache = Some(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?));
-        }
+        ports.cache = cache.map(|cache| cache.open()).transpose()?;
         let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
         ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
         Ok(Self { settings, ports })

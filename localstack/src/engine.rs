@@ -1,6 +1,5 @@
 //! The engines: embedded ones started in this process, or real ones, and the connections to either.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
