@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
 use tally_adapters::memory::log::Broker;
@@ -40,22 +38,13 @@ pub struct Sizes {
     pub changes: u32,
     pub consumers: u64,
     pub streamers: u64,
-    /// How each consumer reads.
-    pub reads: consumer::ReadSettings,
     pub emulator: Config,
 }
 
 impl Default for Sizes {
     /// One consumer and one streamer.
     fn default() -> Self {
-        Self {
-            partitions: 1,
-            changes: 1,
-            consumers: 1,
-            streamers: 1,
-            reads: consumer::ReadSettings::default(),
-            emulator: Config::default(),
-        }
+        Self { partitions: 1, changes: 1, consumers: 1, streamers: 1, emulator: Config::default() }
     }
 }
 
@@ -68,14 +57,9 @@ pub struct Pipeline {
     pub meters: [Meter; 2],
     /// The harness's own access to the counters, which is not counted.
     pub counters: Counters,
-    /// What is stored about the log of changes.
-    pub log: Changes,
     pub checkpoints: dynamodb::Checkpoints,
-    /// The claims of the partitions.
-    pub claims: Claims,
     consumers: u64,
     streamers: u64,
-    reads: consumer::ReadSettings,
     running: Vec<Running>,
 }
 
@@ -93,7 +77,7 @@ impl Pipeline {
     /// # Errors
     /// The emulator refuses the tables.
     pub async fn sized(sizes: Sizes) -> anyhow::Result<Self> {
-        let Sizes { partitions, changes, consumers, streamers, reads, emulator } = sizes;
+        let Sizes { partitions, changes, consumers, streamers, emulator } = sizes;
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..emulator });
         let connection = Connection::in_process(&settings(), emulator.http_client(), BEGAN);
@@ -109,12 +93,9 @@ impl Pipeline {
             broker,
             clock,
             counters: Counters::new(&connection),
-            log: Changes::new(&connection),
             checkpoints: dynamodb::Checkpoints::new(&connection),
-            claims: Claims::new(&connection, clock),
             consumers,
             streamers,
-            reads,
             running: Vec::new(),
         })
     }
@@ -124,8 +105,7 @@ impl Pipeline {
         self.emulator.set_faults(rules);
         for nth in 1..=self.consumers {
             let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
-            let (reads, ports) = (self.reads.clone(), self.consumer());
-            let app = consumer::App::with_ports(reads, ports, connection);
+            let app = consumer::App::with_ports(consumer::ReadSettings::default(), self.consumer(), connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::args::{Args, Config, LoadArgs, Wanted};
 use crate::chaos::Chaos;
 use crate::counters::{self, Counted};
-use crate::engine::{CHANGES, Engines, TOPIC};
+use crate::engine::{Engines, TOPIC};
 use crate::gate::{Gated, LedgerProducer, follow_claims};
 use crate::load::{Load, Writer};
 use crate::local::Local;
@@ -31,7 +31,6 @@ use crate::screen::live_line;
 use crate::services::{NAMES, Plan, SECOND_NAMES, WINDOWS};
 use crate::stack::LocalStack;
 use crate::verify;
-use crate::verify::milestones::{Changes, follow_log};
 use crate::verify::sightings::watch;
 
 /// How much of a partition may be unread while the load still writes, and while likes over HTTP are still taken: both
@@ -61,13 +60,6 @@ impl tally_service::App for App {
             Some((args, wanted)) => Some(begin_abroad(&args, wanted, load, &mut local, &host).boxed().await?),
             None => None,
         };
-        // What a comparison needs grows with every change.
-        if args.verify && !milestones.is_empty() && local.engines.are_embedded() {
-            let (changes, log, clock) = (Changes::of(milestones), local.engines.store.log.clone(), host.clock());
-            let reader = kafka::TopicReader::new(&local.engines.kafka.settings, "tally-localstack", CHANGES)?;
-            local.milestones = Some((changes.clone(), milestones));
-            host.spawn(Stage::Support, "log", move |stop| follow_log(changes, log, reader, clock, stop));
-        }
         local.is_disturbed = args.chaos;
         let local = Arc::new(local);
         local.screen.say(&banner(&local));

@@ -20,7 +20,7 @@ use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
-use tally_service::{Clock, Host, Stage, Stop};
+use tally_service::{Clock, Stage, Stop, Supervisor};
 use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
@@ -124,10 +124,10 @@ fn embedded(counts: &[&str]) -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
 }
 
 impl Engines {
-    /// Starts them, except a Kafka that runs already. Tasks of `host` serve them. `counts` are topics that one Region of
+    /// Starts them, except a Kafka that runs already. The `tasks` serve them. `counts` are topics that one Region of
     /// several needs.
     pub(crate) async fn start(
-        host: &Host,
+        tasks: &Supervisor,
         broker: Option<SocketAddr>,
         roles: Roles,
         needs_redis: bool,
@@ -137,13 +137,13 @@ impl Engines {
             Some(broker) => (broker, None),
             None => embedded(counts).map(|(broker, cluster)| (broker, Some(cluster)))?,
         };
-        let policies = roles.policies()?;
+        let (clock, policies) = (Clock::system(), roles.policies()?);
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for the tables")?;
         let tables = listener.local_addr()?;
         let served = emulator.clone();
-        host.worker(Stage::Support, "emulator", move |stop: Stop| async move {
+        tasks.worker(Stage::Support, "emulator", move |stop: Stop| async move {
             served.serve(listener, async move { stop.requested().await }).await?;
             Ok(())
         });
@@ -153,22 +153,22 @@ impl Engines {
         );
         let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
         let mut proxies = BTreeMap::new();
-        proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
-        proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);
+        proxies.insert(Dependency::Kafka, Proxy::start(tasks, broker, Protocol::Kafka).await?);
+        proxies.insert(Dependency::DynamoDb, Proxy::start(tasks, tables, Protocol::Any).await?);
         if let Some(redis) = &redis {
-            proxies.insert(Dependency::Redis, Proxy::start(host, redis.address(), Protocol::Any).await?);
+            proxies.insert(Dependency::Redis, Proxy::start(tasks, redis.address(), Protocol::Any).await?);
         }
-        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
+        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), clock.now());
         ensure_tables(&connection).await?;
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
         ensure!(defined, "the counters are already defined");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
-        let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
+        let api_tables = Proxy::start(tasks, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
-            ports: Mutex::new(Arc::new(Ports::over(&connection, host.clock(), ""))),
+            ports: Mutex::new(Arc::new(Ports::over(&connection, clock, ""))),
             emulator,
             broker,
             redis: Mutex::new(redis.map(Arc::new)),

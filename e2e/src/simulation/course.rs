@@ -256,12 +256,13 @@ impl Course {
             let Driver { world, profile, .. } = &self.driver;
             abroad.equals(world, profile.counters()).await.context("after the last recount")?;
         }
-        outcome.milestones = self.milestones().await?;
+        outcome.note("milestones", self.milestones().await?);
         let stats = self.driver.world.emulator.stats();
         ensure!(stats.panics == 0, "the emulator panicked {} times", stats.panics);
-        outcome.rows = rows.iter().filter(|row| row.gone.is_none()).count() as u64;
-        outcome.verdicts = self.steps.corrections;
-        self.driver.world.trace.figures("end", &[outcome.rows, outcome.verdicts]);
+        let (rows, verdicts) = (rows.iter().filter(|row| row.gone.is_none()).count() as u64, self.steps.corrections);
+        outcome.note("rows", rows);
+        outcome.note("verdicts", verdicts);
+        self.driver.world.trace.figures("end", &[rows, verdicts]);
         Ok(())
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use tally_core::ports::ChangeStream as _;
+use tally_core::ports::{ChangeStream as _, Position};
+use tally_core::tally::read;
 use tokio::time::Instant;
 
 use crate::counters::Counted;
@@ -153,7 +154,7 @@ impl Verify<'_> {
     }
 
     async fn evidence(&self) -> anyhow::Result<Evidence> {
-        let losses = self.persist(|| self.0.engines.store.log.losses()).await?;
+        let losses = self.0.engines.store.log.losses().await?;
         let losses = losses.0.keys().map(|number| number.0 / 1000).collect();
         let since = self.0.began.0.div_ceil(1000);
         let kept = self.0.clock.now().0.saturating_sub(self.0.engines.store.kept.as_millis().try_into()?);
@@ -165,10 +166,18 @@ impl Verify<'_> {
     /// Everything that the stream still shows.
     async fn oracle(&self) -> anyhow::Result<Oracle> {
         let store = &self.0.engines.store;
-        let label = store.stream.info().await.map_err(tally_core::fault::Fault::from)?.label;
+        let label = store.stream.info().await?.label;
         let mut oracle = Oracle::default();
-        for shard in self.persist(|| async { Ok(store.stream.shards(&label).await?) }).await? {
-            self.shard_records(&label, &shard.id).await?.iter().for_each(|record| oracle.take(record));
+        for shard in store.stream.shards(&label).await? {
+            let mut iterator = store.stream.iterator(&label, &shard.id, Position::Oldest).await?;
+            loop {
+                let page = store.stream.records(&iterator, 1_000).await?;
+                page.records.iter().filter_map(read).for_each(|record| oracle.take(&record));
+                match page.next {
+                    Some(next) if !page.records.is_empty() => iterator = next,
+                    _ => break,
+                }
+            }
         }
         Ok(oracle)
     }
