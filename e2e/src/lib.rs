@@ -7,4 +7,5 @@ pub mod meter;
 pub mod pipeline;
 pub mod scale;
 pub mod simulation;
+pub mod tables;
 mod undisturbed;

@@ -111,21 +111,17 @@ impl Verify<'_> {
         }
         screen.step("comparing every row and every count");
         let (rows, counters, mut differences) = self.tables().await?;
-        let mut regions = None;
-        match &abroad {
-            None => differences.extend(self.answers(&[&rows], &counters, MEMORY).await?),
-            Some(us) => {
-                let (compared, found) = self.sums(us, &rows, &counters).await?;
-                regions = Some(compared);
-                differences.extend(found);
+        let regions = match &abroad {
+            Some(us) => Some(self.sums(us, &rows, &counters, &mut differences).await?),
+            None => {
+                differences.extend(self.answers(&[&rows], &counters, MEMORY).await?);
+                None
             }
-        }
-        let mut lists = None;
-        if self.0.services.trends.is_some() {
-            let (compared, found) = self.lists(&rows).await?;
-            lists = Some(compared);
-            differences.extend(found);
-        }
+        };
+        let lists = match self.0.services.trends {
+            Some(_) => Some(self.lists(&rows, &mut differences).await?),
+            None => None,
+        };
         let drift = observe::drift(&engines.store.recounts.runs(u32::MAX).await?);
         if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
             differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));

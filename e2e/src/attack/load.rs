@@ -96,13 +96,10 @@ const QUESTIONS: Duration = Duration::from_millis(50);
 pub(crate) type Parts = BTreeMap<&'static str, Honesty>;
 
 /// A count, and what each Region adds to it.
-pub(crate) struct Counted {
-    sum: Count,
-    regions: Vec<Part>,
-}
-
 #[derive(Deserialize)]
-struct Regions {
+pub(crate) struct Counted {
+    #[serde(flatten)]
+    sum: Count,
     #[serde(default)]
     regions: Vec<Part>,
 }
@@ -119,12 +116,7 @@ impl Counted {
     /// The answer about the likes of a post, if there is one.
     pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
         let answer = http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?;
-        Self::read(&answer.body).ok()
-    }
-
-    fn read(body: &str) -> serde_json::Result<Self> {
-        let Regions { regions } = serde_json::from_str(body)?;
-        Ok(Self { sum: serde_json::from_str(body)?, regions })
+        serde_json::from_str(&answer.body).ok()
     }
 
     /// How many Regions it names.
@@ -147,6 +139,13 @@ impl Counted {
         }
         Ok(())
     }
+}
+
+/// The answer about the likes of a post. A busy API claims nothing.
+pub(crate) async fn likes(address: SocketAddr, post: &PostId) -> anyhow::Result<Option<Count>> {
+    let answer = http::get(address, &format!("/v1/posts/{post}/likes")).await;
+    let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(None) };
+    serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))
 }
 
 /// The route of an answer with the parts of all Regions.
@@ -179,7 +178,7 @@ pub(crate) async fn read(
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
-                let counted = Counted::read(&answer.body);
+                let counted: Result<Counted, _> = serde_json::from_str(&answer.body);
                 let counted = counted.with_context(|| format!("the answer is not a count: {answer:?}"))?;
                 ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
                 counted.judge(&honesty, &parts)?;

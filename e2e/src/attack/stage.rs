@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
+use tally_core::ids::PostId;
 use tally_service::{Chance, Clock, Supervisor, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
@@ -18,7 +19,7 @@ use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws::{self, Compared, Found};
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{Answers, Parts, Shared, produce, read};
+use crate::attack::load::{self, Answers, Parts, Shared, produce, read};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -155,6 +156,7 @@ impl Stage {
         };
         let readers = (0..READERS).map(reader).collect();
         let mut stage = Self {
+            clock: engines.clock,
             engines,
             abroad,
             fleet,
@@ -162,7 +164,6 @@ impl Stage {
             honesty,
             seed,
             chance,
-            clock: Clock::system(),
             crowd,
             ledger,
             before: BTreeMap::new(),
@@ -172,8 +173,7 @@ impl Stage {
             tasks,
         };
         stage.clock.sleep(WARM).await;
-        stage.caught_up(Service::Consumer).await?;
-        stage.caught_up(Service::Streamer).await?;
+        stage.counted().await?;
         stage.before = stage.fleet.memory();
         Ok(stage)
     }
@@ -193,6 +193,18 @@ impl Stage {
             }
             Service::Api | Service::Recount => self.fleet.api().ready().await,
         }
+    }
+
+    /// Waits until everything produced so far is written, and then counted.
+    pub(crate) async fn counted(&self) -> anyhow::Result<()> {
+        self.caught_up(Service::Consumer).await?;
+        self.caught_up(Service::Streamer).await.map(drop)
+    }
+
+    /// The likes of a post according to the API; 0 if it is busy or starts.
+    pub(crate) async fn likes(&self, post: &PostId) -> anyhow::Result<i64> {
+        let Some(address) = self.fleet.api().public() else { return Ok(0) };
+        Ok(load::likes(address, post).await?.map_or(0, |count| count.value))
     }
 
     /// Waits until this many more rows have been added or removed.
@@ -234,8 +246,7 @@ impl Stage {
         self.fall_silent().await;
         self.fleet.ready().await?;
         self.engines.without_ghosts().await?;
-        self.caught_up(Service::Consumer).await?;
-        self.caught_up(Service::Streamer).await?;
+        self.counted().await?;
         let (said, truth) = {
             let ledger = self.ledger.lock();
             (ledger.said(), ledger.truth())

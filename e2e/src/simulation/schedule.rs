@@ -14,7 +14,6 @@ use crate::simulation::abroad::{Abroad, Place};
 use crate::simulation::course::Course;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::Events;
-use crate::simulation::fold::{Fold, Happened};
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::outcome::Outcome;
@@ -146,7 +145,7 @@ async fn schedule(order: &Order) -> Outcome {
     outcome.note("events", order.form.events);
     outcome.note("virtual_ms", u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     count_faults(&world, &events);
-    count_rows(&world, &fold);
+    fold.rare.iter().for_each(|(kind, count)| world.coverage.add(kind, *count));
     let (answers, lists) = (world.honesty.count(), lists.map(|lists| lists.judged).unwrap_or_default());
     outcome.note("answers", answers.answers);
     outcome.note("exact", answers.exact);
@@ -190,21 +189,6 @@ fn count_faults(world: &World, events: &Events) {
     world.coverage.add("stream_late", u64::from(world.honesty.is_of_a_late_stream()));
     world.coverage.add("poison", events.all().filter(|(.., record)| record.effect.is_none()).count() as u64);
     world.coverage.add("said_before_defined", events.all().filter(|(.., record)| record.early).count() as u64);
-}
-
-/// Adds what has happened to rows and claims to the coverage.
-fn count_rows(world: &World, fold: &Fold) {
-    let Happened { take_overs, replays, resurrections, expirations, misrouted, refused } = fold.happened;
-    for (kind, count) in [
-        ("claim_taken_over", take_overs),
-        ("replay", replays),
-        ("resurrection", resurrections),
-        ("tombstone_expired", expirations),
-        ("misrouted", misrouted),
-        ("misrouted_refused", refused),
-    ] {
-        world.coverage.add(kind, count);
-    }
 }
 
 /// The world of a schedule, and the second Region where it has one.

@@ -44,7 +44,7 @@ fn likes() -> BTreeMap<String, i64> {
 /// reads the format and the tables' ids, each partition is claimed, and the claims are stored once a second.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
-    let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();
+    let mut pipeline = Pipeline::new(PARTITIONS).await;
     for (post, user, action) in events() {
         let value = format!(r#"{{"post_id":"{post}","user_id":"{user}","action":"{action}","ts":1700000000000}}"#);
         let partition = Some(partition_of(post.as_bytes(), PARTITIONS));
@@ -112,10 +112,10 @@ async fn under_load_every_like_becomes_one_row_and_is_counted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_views_per_second_of_one_post_share_rows_by_at_least_a_hundred() {
-    let mut pipeline = Pipeline::new(PARTITIONS).await.unwrap();
+    let mut pipeline = Pipeline::new(PARTITIONS).await;
     let views = Definitions::new(&[Entry::sum("views", "view", None)]).unwrap();
-    pipeline.checkpoints.config(None).await.unwrap();
-    assert!(pipeline.checkpoints.define(&Definitions::likes_alone(), &views).await.unwrap());
+    pipeline.tables.checkpoints.config(None).await.unwrap();
+    assert!(pipeline.tables.checkpoints.define(&Definitions::likes_alone(), &views).await.unwrap());
     let late = Fault::Latency { min_ms: 8, max_ms: 25 };
     pipeline.start(vec![Rule::new(late).on("BatchExecuteStatement")]);
     let value = Some(&br#"{"post_id":"viral","action":"view"}"#[..]);

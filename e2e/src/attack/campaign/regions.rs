@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::attack::campaign::{Actions, Extent, report};
 use crate::attack::engines::{Engines, Roles};
-use crate::attack::fleet::{Fleet, Launcher, Service, Slot};
+use crate::attack::fleet::{Fleet, Launcher, Slot};
 use crate::attack::load::{Counted, Parts};
 use crate::attack::stage::{Abroad, Ground, SETTLES, Stage, Under, well};
 use crate::simulation::Draws;
@@ -210,8 +210,7 @@ impl Regions {
             stage.fall_silent().await;
         }
         for stage in &self.stages {
-            stage.caught_up(Service::Consumer).await?;
-            stage.caught_up(Service::Streamer).await?;
+            stage.counted().await?;
         }
         self.healed().await?;
         Ok(())
