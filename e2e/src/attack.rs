@@ -16,5 +16,5 @@ mod recoveries;
 pub(crate) mod stage;
 
 pub use campaign::{Attack, Campaign, Extent, fight};
-pub use fleet::Service;
+pub use fleet::called;
 pub use stage::{Ground, Under};

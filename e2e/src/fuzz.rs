@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Parser;
+use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::{Changes, Config as Log};
-use tally_adapters::dynamodb::{Checkpoints, Connection, Settings, ensure_tables};
 use tally_core::cached;
 use tally_core::changes::{self, DeploymentId, Effect, Message, Place};
 use tally_core::definitions::{Definitions, Direction, Entry};
@@ -24,8 +24,8 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::TopicId;
 use tally_core::weight::Weight;
 use tally_count_api::{App, Config, Ports};
-use tally_emulator::Emulator;
 use tally_service::{Clock, Host, Running};
+use tally_testkit::{BEGAN, Store};
 use tokio::net::TcpListener;
 
 /// A fuzz target.
@@ -200,7 +200,6 @@ fn message(data: &[u8]) {
     }
 }
 
-const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// An incomplete request is given up soon, since inputs are run one after the other.
 const SOON: Duration = Duration::from_millis(100);
@@ -247,9 +246,7 @@ fn api() -> SocketAddr {
 
 /// Starts a count API over emulated tables, waits until it is ready, and returns its address.
 pub async fn serve(config: Config) -> (SocketAddr, Running) {
-    let emulator = Emulator::new(tally_emulator::Config::default());
-    let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), BEGAN);
-    ensure_tables(&connection).await.expect("an emulator takes the tables");
+    let Store { connection, .. } = Store::start().await;
     Checkpoints::new(&connection).config(None).await.expect("an emulator does not fail");
     let (deployment, topic) = (DeploymentId("fuzz".into()), TopicId("fuzz".into()));
     let log = Log { deployment, partitions: 1, topic, generation: 0 };

@@ -5,7 +5,7 @@ pub mod fuzz;
 pub mod lifecycle;
 pub mod meter;
 pub mod pipeline;
-pub mod policies;
 pub mod scale;
 pub mod simulation;
+pub mod tables;
 mod undisturbed;

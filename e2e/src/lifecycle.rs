@@ -7,28 +7,27 @@
 mod checkpoints;
 mod restore;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use tally_adapters::dynamodb::ensure_tables;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::reported;
+use crate::attack::campaign::{Actions, report, reported};
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
 use crate::attack::ledger::{all_counters, definitions};
-use crate::attack::stage::{Ground, Judgement, Stage, Under};
+use crate::attack::stage::{Ground, Stage, Under};
 use crate::simulation::events;
 use crate::undisturbed;
-
-pub use crate::attack::fleet::is_operator;
 
 /// Run a deployment of real processes through a rare event of its life
 #[derive(Args, Clone, Debug)]
@@ -87,53 +86,19 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
     // The roles name the tables that a restore leaves behind.
     let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
     let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
-    let (mut story, has_times) = (Story::default(), ground.broker.is_some());
+    let (mut story, has_times) = (Actions::default(), ground.broker.is_some());
     let lived = match &what {
         What::Restore { lose } => restore::relive(&stage, &mut story, has_times, *lose).await,
         What::LoseCheckpoints => checkpoints::relive(&mut stage, &mut story, !has_times).await,
         What::LoseCounts { posts } => lose_counts(&stage, &mut story, *posts).await,
     };
-    lived.with_context(|| stage.fleet.tails(&story.0.join("\n")))?;
-    let judgement = stage.judge().await?;
-    Ok(story.ended(&format!("{what}: seed {}", ground.seed), &judgement))
+    lived.with_context(|| stage.fleet.tails(&story.notes.join("\n")))?;
+    let cached = stage.engines.redis().is_some();
+    Ok(report(&format!("{what}: seed {}", ground.seed), &story, &stage.judge().await?, cached))
 }
 
 /// The four tables of a deployment, without their prefix.
 const TABLES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
-
-/// What was done, one line each.
-#[derive(Debug, Default)]
-struct Story(Vec<String>);
-
-impl Story {
-    fn tell(&mut self, line: impl Into<String>) {
-        let line = line.into();
-        tracing::info!("{line}");
-        self.0.push(line);
-    }
-
-    /// The report: what was done, and the result.
-    fn ended(&self, heading: &str, judgement: &Judgement) -> String {
-        let mut text = format!("{heading}\n");
-        for line in &self.0 {
-            let _ = writeln!(text, "  {line}");
-        }
-        let compared = &judgement.compared;
-        let _ = writeln!(
-            text,
-            "  {} events produced, {} amounts without acknowledgement",
-            judgement.said, judgement.doubtful
-        );
-        let _ = writeln!(
-            text,
-            "  {} rows equal the events, {} of them cells; {} counters equal their rows; a recount found no drift",
-            compared.rows, compared.cells, compared.counters
-        );
-        let _ = writeln!(text, "  answers of the api: {}; {} exact", judgement.answers, judgement.honest.exact);
-        let _ = writeln!(text, "0 differences");
-        text
-    }
-}
 
 /// Sends a request to the store, as an operator would.
 async fn by_hand(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<()> {
@@ -170,20 +135,20 @@ const RECOUNTED: Duration = Duration::from_secs(7_200);
 const HONEST: Duration = Duration::from_secs(120);
 
 /// Loses the counts of `posts` posts and of the posts of the load.
-async fn lose_counts(stage: &Stage, story: &mut Story, posts: u64) -> anyhow::Result<()> {
+async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
     put_rows(stage, posts).await?;
     let counters = stage.engines.emulator.stats().tables["like_counts"].items;
     story.tell(format!("{counters} items of like_counts after {}", spent(began)));
 
     let lost = Instant::now();
-    lose(stage, "like_counts", "post_id").await?;
+    lose(stage, "like_counts").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
     story.tell(format!(
         "like_counts deleted and created again; no answer is exact {:.1} s later",
         noticed.as_secs_f64()
     ));
-    let operator = stage.fleet.launcher.operator();
+    let operator = stage.fleet.launcher.clone();
     let done = operator.change(&["adopt", "tables"]).await?;
     story.tell(done.out.lines().last().unwrap_or_default().to_owned());
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
@@ -245,15 +210,10 @@ fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
     Ok(json!({"PutRequest": {"Item": item}}))
 }
 
-/// Deletes a table that has only this key attribute, and creates it anew.
-async fn lose(stage: &Stage, table: &str, key: &str) -> anyhow::Result<()> {
+/// Deletes a table, and creates it anew.
+async fn lose(stage: &Stage, table: &str) -> anyhow::Result<()> {
     by_hand(&stage.engines, "DeleteTable", json!({"TableName": table})).await?;
-    let names: Value = json!([{"AttributeName": key, "AttributeType": "S"}]);
-    let keys: Value = json!([{"AttributeName": key, "KeyType": "HASH"}]);
-    let table = json!({
-        "TableName": table, "BillingMode": "PAY_PER_REQUEST", "AttributeDefinitions": names, "KeySchema": keys,
-    });
-    by_hand(&stage.engines, "CreateTable", table).await
+    ensure_tables(&stage.engines.tables().connection).await.context("cannot create the table")
 }
 
 fn spent(since: Instant) -> String {

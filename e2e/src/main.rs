@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tally_e2e::attack::{Attack, Service};
-use tally_e2e::lifecycle::{self, Lifecycle};
+use tally_e2e::attack::{Attack, called};
+use tally_e2e::lifecycle::Lifecycle;
 use tally_e2e::scale::Scale;
 use tally_e2e::simulation::Order;
 use tally_e2e::simulation::command::Simulate;
@@ -28,11 +28,8 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    if let Some(service) = Service::called() {
-        return Ok(service.run());
-    }
-    if lifecycle::is_operator() {
-        return Ok(tally_cli::run());
+    if let Some(code) = called() {
+        return Ok(code);
     }
     match Args::parse().command {
         Command::Simulate(simulate) => simulate.run()?,

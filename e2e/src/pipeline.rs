@@ -4,12 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use async_trait::async_trait;
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{self, Connection, Consistency, Settings};
+use tally_adapters::dynamodb::{Connection, Consistency, Settings};
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
@@ -17,14 +13,12 @@ use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
-use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Chance, Clock, Host, Running};
+use tally_testkit::{BEGAN, Store};
 
 use crate::meter::Meter;
-
-/// The time at which every run begins.
-const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
+use crate::tables::Tables;
 
 /// The topic of events.
 pub const TOPIC: &str = "likes";
@@ -40,22 +34,13 @@ pub struct Sizes {
     pub changes: u32,
     pub consumers: u64,
     pub streamers: u64,
-    /// How each consumer reads.
-    pub reads: consumer::ReadSettings,
     pub emulator: Config,
 }
 
 impl Default for Sizes {
     /// One consumer and one streamer.
     fn default() -> Self {
-        Self {
-            partitions: 1,
-            changes: 1,
-            consumers: 1,
-            streamers: 1,
-            reads: consumer::ReadSettings::default(),
-            emulator: Config::default(),
-        }
+        Self { partitions: 1, changes: 1, consumers: 1, streamers: 1, emulator: Config::default() }
     }
 }
 
@@ -66,57 +51,38 @@ pub struct Pipeline {
     pub clock: Clock,
     /// The requests of the consumers and those of the streamers.
     pub meters: [Meter; 2],
-    /// The harness's own access to the counters, which is not counted.
-    pub counters: Counters,
-    /// What is stored about the log of changes.
-    pub log: Changes,
-    pub checkpoints: dynamodb::Checkpoints,
-    /// The claims of the partitions.
-    pub claims: Claims,
+    /// The harness's own access to the tables, which is not counted.
+    pub tables: Tables,
     consumers: u64,
     streamers: u64,
-    reads: consumer::ReadSettings,
     running: Vec<Running>,
 }
 
 impl Pipeline {
     /// Creates empty tables and a topic with this many partitions. Nothing runs yet.
-    ///
-    /// # Errors
-    /// The emulator refuses the tables.
-    pub async fn new(partitions: u32) -> anyhow::Result<Self> {
+    pub async fn new(partitions: u32) -> Self {
         Self::sized(Sizes { partitions, ..Sizes::default() }).await
     }
 
     /// The same with other sizes.
-    ///
-    /// # Errors
-    /// The emulator refuses the tables.
-    pub async fn sized(sizes: Sizes) -> anyhow::Result<Self> {
-        let Sizes { partitions, changes, consumers, streamers, reads, emulator } = sizes;
-        let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
-        let emulator = Emulator::new(Config { epoch: Some(epoch), ..emulator });
-        let connection = Connection::in_process(&settings(), emulator.http_client(), BEGAN);
-        dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
+    pub async fn sized(sizes: Sizes) -> Self {
+        let Sizes { partitions, changes, consumers, streamers, emulator } = sizes;
+        let Store { emulator, connection, .. } = Store::with(emulator).await;
         let broker = Broker::new();
         broker.create_topic(TOPIC, partitions);
         broker.create_topic("likes.dlq", 1);
         broker.create_topic(CHANGES, changes);
         let clock = Clock::starting_at(BEGAN);
-        Ok(Self {
+        Self {
             meters: std::array::from_fn(|_| Meter::new(&emulator)),
             emulator,
             broker,
             clock,
-            counters: Counters::new(&connection),
-            log: Changes::new(&connection),
-            checkpoints: dynamodb::Checkpoints::new(&connection),
-            claims: Claims::new(&connection, clock),
+            tables: Tables::over(&connection, clock),
             consumers,
             streamers,
-            reads,
             running: Vec::new(),
-        })
+        }
     }
 
     /// Starts all services. From now on, requests are as slow as `rules` say.
@@ -124,8 +90,7 @@ impl Pipeline {
         self.emulator.set_faults(rules);
         for nth in 1..=self.consumers {
             let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
-            let (reads, ports) = (self.reads.clone(), self.consumer());
-            let app = consumer::App::with_ports(reads, ports, connection);
+            let app = consumer::App::with_ports(consumer::ReadSettings::default(), self.consumer(), connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {
@@ -164,7 +129,7 @@ impl Pipeline {
     /// # Errors
     /// The table or the item cannot be read.
     pub async fn counter(&self, id: &CounterId) -> Outcome<Counter> {
-        let mut read = self.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
+        let mut read = self.tables.counters.read(std::slice::from_ref(id), Consistency::Strong).await?;
         read.counters.remove(id).unwrap_or_else(|| Ok(Counter::default()))
     }
 

@@ -114,9 +114,9 @@ impl Scale {
     /// # Errors
     /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
-        let mut pipeline = Pipeline::sized(self.sizes()).await?;
-        let mut load = Load::new(self.posts, self.rate, self.partitions);
-        let rows = Rows::of(&pipeline.emulator, &load)?;
+        let mut pipeline = Pipeline::sized(self.sizes()).await;
+        let rows = Rows::of(&pipeline.emulator)?;
+        let mut load = Load::new(self.posts, self.rate, self.partitions, rows.clone());
         pipeline.start(Vec::new());
         let mut outcome = Outcome::default();
         let began = pipeline.clock.now();
@@ -160,7 +160,6 @@ impl Scale {
             consumers: self.consumers,
             streamers: self.streamers,
             emulator,
-            ..Sizes::default()
         }
     }
 
@@ -240,7 +239,7 @@ async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<(
 
 /// The values of counters. One that is missing or cannot be read is left out.
 async fn likes(pipeline: &Pipeline, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
-    let read = pipeline.counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
+    let read = pipeline.tables.counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
     let likes = |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
     Ok(ids.iter().map(likes).collect())
 }

@@ -41,7 +41,7 @@ use tally_service::Chance;
 pub use faults::{kinds, kinds_of_lists, kinds_of_regions};
 pub use mutant::Mutant;
 pub use outcome::Outcome;
-pub use schedule::{Order, run};
+pub use schedule::{Form, Order, run};
 
 /// Random choices, named after what they decide.
 pub(crate) trait Draws {

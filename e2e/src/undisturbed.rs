@@ -12,12 +12,13 @@ pub(crate) async fn send(emulator: &Emulator, operation: &str, body: &Value) -> 
     answered.is_ok_and(|response| response.status().is_success())
 }
 
-/// Switches the stream of the likes table on or off, and returns whether that succeeded.
-pub(crate) async fn switch_stream(emulator: &Emulator, on: bool) -> bool {
-    let specification = if on {
-        json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"})
-    } else {
-        json!({"StreamEnabled": false})
+/// Switches the stream of the likes table on or off.
+pub(crate) async fn switch_stream(emulator: &Emulator, on: bool) -> anyhow::Result<()> {
+    let specification = match on {
+        true => json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"}),
+        false => json!({"StreamEnabled": false}),
     };
-    send(emulator, "UpdateTable", &json!({"TableName": "likes", "StreamSpecification": specification})).await
+    let switch = json!({"TableName": "likes", "StreamSpecification": specification});
+    anyhow::ensure!(send(emulator, "UpdateTable", &switch).await, "the stream could not be switched");
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! The composition root: engines, services, load, page, and the tasks that watch over them, in one Region or two; and one run
 //! from start-up to its end: everything ready, the load, chaos beside it, and the comparison after it.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use tokio::time::Instant;
 use crate::args::{Args, Config, LoadArgs, Wanted};
 use crate::chaos::Chaos;
 use crate::counters::{self, Counted};
-use crate::engine::{CHANGES, Engines, TOPIC};
+use crate::engine::{Engines, TOPIC};
 use crate::gate::{Gated, LedgerProducer, follow_claims};
 use crate::load::{Load, Writer};
 use crate::local::Local;
@@ -31,7 +30,6 @@ use crate::screen::live_line;
 use crate::services::{NAMES, Plan, SECOND_NAMES, WINDOWS};
 use crate::stack::LocalStack;
 use crate::verify;
-use crate::verify::milestones::{Changes, follow_log};
 use crate::verify::sightings::watch;
 
 /// How much of a partition may be unread while the load still writes, and while likes over HTTP are still taken: both
@@ -61,20 +59,14 @@ impl tally_service::App for App {
             Some((args, wanted)) => Some(begin_abroad(&args, wanted, load, &mut local, &host).boxed().await?),
             None => None,
         };
-        // What a comparison needs grows with every change.
-        if args.verify && !milestones.is_empty() && local.engines.are_embedded() {
-            let (changes, log, clock) = (Changes::of(milestones), local.engines.store.log.clone(), host.clock());
-            let reader = kafka::TopicReader::new(&local.engines.kafka.settings, "tally-localstack", CHANGES)?;
-            local.milestones = Some((changes.clone(), milestones));
-            host.spawn(Stage::Support, "log", move |stop| follow_log(changes, log, reader, clock, stop));
-        }
         local.is_disturbed = args.chaos;
         let local = Arc::new(local);
         local.screen.say(&banner(&local));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
         let routes = page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop());
         let home = abroad.as_ref().map(|(home, _)| home.clone());
-        let writer = Opening { listener, routes, milestones, home }.start(&local, &args, &host)?;
+        let (shards, sums) = (args.store.shards, local.sums.clone());
+        let writer = open(&local, Plan { shards, milestones, home, listener, routes, sums }, &args, &host)?;
         let writers = writer.into_iter().chain(abroad.and_then(|(_, writer)| writer)).collect();
         let session = Session { host: host.clone(), writers, local, args };
         host.job("session", move |stop| session.run(stop));
@@ -114,44 +106,25 @@ async fn begin_abroad(
     let mirror = watch::Sender::new(true);
     eu.mirror(&us.engines, mirror.subscribe(), host)?;
     home.mirror(&first.engines, mirror.subscribe(), host)?;
-    let opening = Opening { listener, routes: Router::new(), milestones: Ladder::default(), home: Some(home) };
-    let writer = opening.start(&us, args, host)?;
+    let (shards, milestones, home) = (args.store.shards, Ladder::default(), Some(home));
+    let plan = Plan { shards, milestones, home, listener, routes: Router::new(), sums: us.sums.clone() };
+    let writer = open(&us, plan, args, host)?;
     first.abroad = Some(Abroad { us, mirror });
     Ok((eu, writer))
 }
 
-/// What differs between the services of Regions.
-struct Opening {
-    listener: TcpListener,
-    routes: Router,
-    milestones: Ladder,
-    home: Option<Home>,
-}
-
-impl Opening {
-    /// Starts the services and what they need; what the load writes through, if there is one.
-    fn start(self, local: &Arc<Local>, args: &Args, host: &Host) -> anyhow::Result<Option<Writer>> {
-        let Self { listener, routes, milestones, home } = self;
-        let followed = Arc::clone(local);
-        host.spawn(Stage::Support, "claims", move |stop| follow_claims(followed, stop));
-        let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
-        let taken = gated(local, &producer, HTTP_BYTES);
-        let plan = Plan {
-            shards: args.store.shards,
-            milestones,
-            home,
-            listener,
-            routes,
-            sums: local.sums.clone(),
-            producer: Arc::new(LedgerProducer { producer: taken, local: Arc::clone(local) }),
-        };
-        local.services.start(&local.engines, plan, host)?;
-        if !args.recount_every.is_zero() {
-            let (local, every) = (Arc::clone(local), args.recount_every);
-            host.spawn(Stage::Output, "recount timer", move |stop| remind(local, every, stop));
-        }
-        local.load.map(|_| writer(local, &producer, host)).transpose()
+/// Starts the services and what they need; what the load writes through, if there is one.
+fn open(local: &Arc<Local>, plan: Plan, args: &Args, host: &Host) -> anyhow::Result<Option<Writer>> {
+    let followed = Arc::clone(local);
+    host.spawn(Stage::Support, "claims", move |stop| follow_claims(followed, stop));
+    let producer = kafka::Producer::new(&local.engines.kafka.settings)?;
+    let taken = LedgerProducer { producer: gated(local, &producer, HTTP_BYTES), local: Arc::clone(local) };
+    local.services.start(&local.engines, plan, Arc::new(taken), host)?;
+    if !args.recount_every.is_zero() {
+        let (local, every) = (Arc::clone(local), args.recount_every);
+        host.spawn(Stage::Output, "recount timer", move |stop| remind(local, every, stop));
     }
+    local.load.map(|_| writer(local, &producer, host)).transpose()
 }
 
 /// Writes to Kafka while less than `limit` bytes of a partition are unread.

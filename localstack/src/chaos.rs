@@ -10,7 +10,7 @@ use tally_emulator::{Emulator, Fault, Rule};
 use tally_service::{Stop, Task};
 
 use crate::local::Local;
-use crate::services::Service;
+use crate::services::{NAMES, TRENDS};
 use crate::stack::Deed;
 
 /// How late a request may be carried out after its client gave up.
@@ -26,29 +26,16 @@ pub(crate) struct Chaos {
     pub(crate) seed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Happening {
-    Split,
-    Roll,
-    KillConsumer,
-    KillStreamer,
-    KillTrends,
-    EmptyCache,
-    Recount,
-}
-
-impl Happening {
-    /// What happens next. Killing the consumer costs a rebalance of some seconds, so it happens less often.
-    fn draw(draw: &mut StdRng) -> Self {
-        match draw.random_range(0..24) {
-            0..6 => Self::Split,
-            6..8 => Self::Roll,
-            8..10 => Self::KillConsumer,
-            10..15 => Self::KillStreamer,
-            15..18 => Self::EmptyCache,
-            18..22 => Self::KillTrends,
-            _ => Self::Recount,
-        }
+/// What happens next. Killing the consumer costs a rebalance of some seconds, so it happens less often.
+fn drawn(draw: &mut StdRng) -> Deed {
+    match draw.random_range(0..24) {
+        0..6 => Deed::ShardSplit,
+        6..8 => Deed::ShardsRolled,
+        8..10 => Deed::Killed(NAMES[0]),
+        10..15 => Deed::Killed(NAMES[1]),
+        15..18 => Deed::CacheEmptied,
+        18..22 => Deed::Killed(TRENDS),
+        _ => Deed::RecountAsked,
     }
 }
 
@@ -72,39 +59,30 @@ impl Chaos {
     }
 
     /// Lets it happen and says so; nothing is said of what could not be done.
-    async fn happen(&self, happening: Happening) {
-        tracing::info!(?happening, "chaos");
-        if let Some(deed) = self.done(happening).await {
+    async fn happen(&self, deed: Deed) {
+        tracing::info!(?deed, "chaos");
+        if self.is_done(deed).await {
             self.local.happened.note(deed);
             self.local.screen.say(&format!("   chaos: {deed}"));
         }
     }
 
-    async fn done(&self, happening: Happening) -> Option<Deed> {
+    async fn is_done(&self, deed: Deed) -> bool {
         let Local { engines, services, clock, .. } = &*self.local;
         let likes = engines.store.likes();
-        match happening {
+        match deed {
             // A shard too narrow to be split is left whole.
-            Happening::Split => self.emulator.split_shard(likes, None, None).ok().map(|_| Deed::ShardSplit),
-            Happening::Roll => self.emulator.roll_shards(likes, None).ok().map(|_| Deed::ShardsRolled),
-            Happening::KillConsumer => Some(killed(&services.consumer)),
-            Happening::KillStreamer => Some(killed(&services.streamer)),
-            Happening::KillTrends => services.trends.as_ref().map(killed),
-            Happening::EmptyCache => {
-                engines.cache.empty();
-                Some(Deed::CacheEmptied)
-            }
+            Deed::ShardSplit => self.emulator.split_shard(likes, None, None).is_ok(),
+            Deed::ShardsRolled => self.emulator.roll_shards(likes, None).is_ok(),
+            Deed::Killed(name) => services.kill(name),
             // A request that fails is made another time.
-            Happening::Recount => {
-                engines.store.recounts.enqueue_audit(clock.now()).await.ok().map(|()| Deed::RecountAsked)
+            Deed::RecountAsked => engines.store.recounts.enqueue_audit(clock.now()).await.is_ok(),
+            _ => {
+                engines.cache.empty();
+                true
             }
         }
     }
-}
-
-fn killed(service: &Service) -> Deed {
-    service.kill();
-    Deed::Killed(service.name())
 }
 
 impl Task for Chaos {
@@ -116,7 +94,7 @@ impl Task for Chaos {
             if stop.unless_requested(self.local.clock.sleep(pause)).await.is_err() {
                 break;
             }
-            self.happen(Happening::draw(&mut draw)).await;
+            self.happen(drawn(&mut draw)).await;
         }
         self.emulator.set_faults(Vec::new());
         Ok(())
@@ -131,12 +109,12 @@ mod tests {
 
     #[test]
     fn everything_happens_and_a_seed_replays_it() {
-        let drawn = |seed| {
+        let deeds = |seed| {
             let mut draw = StdRng::seed_from_u64(seed);
-            (0..200).map(|_| format!("{:?}", Happening::draw(&mut draw))).collect::<Vec<_>>()
+            (0..200).map(|_| drawn(&mut draw)).collect::<Vec<_>>()
         };
-        assert_eq!(drawn(3), drawn(3));
-        assert_ne!(drawn(3), drawn(4));
-        assert_eq!(drawn(3).into_iter().collect::<BTreeSet<_>>().len(), 7);
+        assert_eq!(deeds(3), deeds(3));
+        assert_ne!(deeds(3), deeds(4));
+        assert_eq!(deeds(3).into_iter().collect::<BTreeSet<_>>().len(), 7);
     }
 }

@@ -33,27 +33,15 @@ impl Counted {
 
     /// How it is defined here; likes are there without it.
     fn entry(self) -> Option<Entry> {
-        let entry = |kind: &str, add: &str| Entry {
-            name: self.name().to_owned(),
-            kind: kind.to_owned(),
-            add: add.to_owned(),
-            ..Entry::default()
-        };
-        let removed = |by: &str| Some(by.to_owned());
+        let set = |add, remove| Entry::set(self.name(), add, Some(remove));
+        let text = |text: &str| Some(text.to_owned());
         match self {
             Self::Likes => None,
-            Self::Retweets => Some(Entry { remove: removed("unretweet"), ..entry("set", "retweet") }),
-            Self::Replies => {
-                Some(Entry { remove: removed("unreply"), member: Some("reply_id".to_owned()), ..entry("set", "reply") })
-            }
-            Self::Views => Some(entry("sum", "view")),
+            Self::Retweets => Some(set("retweet", "unretweet")),
+            Self::Replies => Some(Entry { member: text("reply_id"), ..set("reply", "unreply") }),
+            Self::Views => Some(Entry::sum(self.name(), "view", None)),
             // Each post that has the hashtag counts once.
-            Self::Uses => Some(Entry {
-                remove: removed("untag"),
-                subject: Some("hashtag".to_owned()),
-                member: Some("post_id".to_owned()),
-                ..entry("set", "tag")
-            }),
+            Self::Uses => Some(Entry { subject: text("hashtag"), member: text("post_id"), ..set("tag", "untag") }),
         }
     }
 }

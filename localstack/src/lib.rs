@@ -12,6 +12,7 @@ mod load;
 mod local;
 mod names;
 mod observe;
+pub mod oracle;
 pub mod page;
 mod probe;
 mod regions;

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use tally_adapters::kafka::Spreading;
-use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host};
@@ -24,7 +23,6 @@ use crate::regions::Abroad;
 use crate::screen::Screen;
 use crate::services::Services;
 use crate::stack::Happened;
-use crate::verify::milestones::Changes;
 use crate::verify::sightings::Sightings;
 
 /// The local stack while it runs.
@@ -46,8 +44,6 @@ pub(crate) struct Local {
     /// Where views go.
     pub(crate) sums: Spreading,
     pub(crate) staleness: Staleness,
-    /// What milestones are compared with, where the embedded store tells of its changes and there is a ladder.
-    pub(crate) milestones: Option<(Changes, Ladder)>,
     /// What was seen of the lists of what is trending.
     pub(crate) sightings: Sightings,
     /// Whether things go wrong on purpose.
@@ -99,7 +95,6 @@ impl Local {
             gate: Arc::new(Gate::new(partitions)),
             sums: Spreading::new(sums),
             staleness: Staleness::default(),
-            milestones: None,
             sightings: Sightings::default(),
             is_disturbed: false,
             injected: AtomicU64::default(),

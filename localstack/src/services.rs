@@ -158,7 +158,8 @@ pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
 /// How much of the log of changes may be unread: less than the 5 MiB at which the embedded Kafka begins to trim.
 const AHEAD: usize = 4 << 20;
 
-/// What they are called on the page, and those of the second Region.
+/// What they are called on the page, and those of the second Region. Only the first has what is trending.
+pub(crate) const TRENDS: &str = "trends";
 pub(crate) const NAMES: [&str; 4] = ["consumer", "change-streamer", "batch-recount", "count-api"];
 pub(crate) const SECOND_NAMES: [&str; 4] = ["us consumer", "us change-streamer", "us batch-recount", "us count-api"];
 
@@ -183,8 +184,6 @@ pub(crate) struct Plan {
     pub(crate) listener: TcpListener,
     /// Served by the API beside its own.
     pub(crate) routes: Router,
-    /// Writes the likes taken over HTTP.
-    pub(crate) producer: Arc<dyn Producer>,
     /// Where the amounts taken over HTTP go.
     pub(crate) sums: kafka::Spreading,
 }
@@ -194,7 +193,7 @@ impl Services {
     pub(crate) fn new(names: [&'static str; 4], host: &Host, lists: bool) -> Self {
         let service = |name| Service::new(name, host.readiness());
         let [consumer, streamer, recount, api] = names.map(service);
-        Self { consumer, streamer, recount, api, trends: lists.then(|| service("trends")) }
+        Self { consumer, streamer, recount, api, trends: lists.then(|| service(TRENDS)) }
     }
 
     /// Those without which nothing is counted or answered.
@@ -206,11 +205,22 @@ impl Services {
         self.needed().into_iter().chain(&self.trends)
     }
 
-    /// Starts all of them, to be stopped in the order data flows.
+    /// Kills the service of this name as a crash would; whether there is one.
+    pub(crate) fn kill(&self, name: &str) -> bool {
+        self.all().filter(|service| service.name() == name).map(Service::kill).count() > 0
+    }
+
+    /// Starts all of them, to be stopped in the order data flows. The API writes likes through `producer`.
     ///
     /// # Errors
     /// Settings that a client does not take.
-    pub(crate) fn start(&self, engines: &Engines, plan: Plan, host: &Host) -> anyhow::Result<()> {
+    pub(crate) fn start(
+        &self,
+        engines: &Engines,
+        plan: Plan,
+        producer: Arc<dyn Producer>,
+        host: &Host,
+    ) -> anyhow::Result<()> {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
         keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
         keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan)?);
@@ -218,7 +228,7 @@ impl Services {
         if let Some(trends) = &self.trends {
             keep(host, Stage::Output, trends, trends_of(engines));
         }
-        keep(host, Stage::Work, &self.api, api_of(engines, plan)?);
+        keep(host, Stage::Work, &self.api, api_of(engines, plan, producer)?);
         Ok(())
     }
 }
@@ -302,11 +312,11 @@ fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     }))
 }
 
-fn api_of(engines: &Engines, plan: Plan) -> anyhow::Result<Start> {
+fn api_of(engines: &Engines, plan: Plan, producer: Arc<dyn Producer>) -> anyhow::Result<Start> {
     let boards = engines.kafka.lists.then(|| reader(engines, BOARDS)).transpose()?;
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
-    ports.producer = Some(plan.producer);
+    ports.producer = Some(producer);
     let (table_prefix, shards) = (engines.table_prefix.clone(), plan.shards);
     let config = api::Config { table_prefix, shards, open_writes: true, ..api::Config::default() };
     Ok(Box::new(move |host| {

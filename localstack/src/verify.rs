@@ -5,20 +5,18 @@
 
 mod compare;
 mod lists;
-pub(crate) mod milestones;
 mod regions;
 pub(crate) mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
 use tally_adapters::dynamodb::{Cursor, Segment};
-use tally_core::backoff::Backoff;
 use tally_core::definitions::SubjectField;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
@@ -32,7 +30,6 @@ use crate::page::{Drift, Staleness};
 use crate::probe::Client;
 use crate::verify::compare::{Compared, Rows, Shown, compared, counters_with_rows, rows_with_ledger, served_with_rows};
 use crate::verify::lists::ComparedLists;
-use crate::verify::milestones::ComparedMilestones;
 use crate::verify::regions::ComparedRegions;
 
 /// Differences listed one by one; beyond them only their number is kept.
@@ -87,8 +84,6 @@ pub(crate) struct Comparison {
     pub(crate) drift: Drift,
     /// Nothing where none are made.
     pub(crate) lists: Option<ComparedLists>,
-    /// Nothing where there is no ladder.
-    pub(crate) milestones: Option<ComparedMilestones>,
     /// Nothing where there is one Region.
     pub(crate) regions: Option<ComparedRegions>,
     /// The steps that were not reached in time.
@@ -116,27 +111,18 @@ impl Verify<'_> {
         }
         screen.step("comparing every row and every count");
         let (rows, counters, mut differences) = self.tables().await?;
-        let mut regions = None;
-        match &abroad {
-            None => differences.extend(self.answers(&[&rows], &counters, MEMORY).await?),
-            Some(us) => {
-                let (compared, found) = self.sums(us, &rows, &counters).await?;
-                regions = Some(compared);
-                differences.extend(found);
+        let regions = match &abroad {
+            Some(us) => Some(self.sums(us, &rows, &counters, &mut differences).await?),
+            None => {
+                differences.extend(self.answers(&[&rows], &counters, MEMORY).await?);
+                None
             }
-        }
-        let mut lists = None;
-        if self.0.services.trends.is_some() {
-            let (compared, found) = self.lists(&rows).await?;
-            lists = Some(compared);
-            differences.extend(found);
-        }
-        let mut milestones = None;
-        if let Some((compared, found)) = self.milestones(&counters.keys().collect()).await? {
-            milestones = Some(compared);
-            differences.extend(found);
-        }
-        let drift = observe::drift(&self.persist(|| engines.store.recounts.runs(u32::MAX)).await?);
+        };
+        let lists = match self.0.services.trends {
+            Some(_) => Some(self.lists(&rows, &mut differences).await?),
+            None => None,
+        };
+        let drift = observe::drift(&engines.store.recounts.runs(u32::MAX).await?);
         if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
             differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }
@@ -148,7 +134,6 @@ impl Verify<'_> {
             staleness: staleness.overall(),
             drift,
             lists,
-            milestones,
             regions,
             unreached,
             differences,
@@ -175,10 +160,7 @@ impl Verify<'_> {
     }
 
     /// Waits until `holds`; whether it came to that.
-    async fn waited<F>(&self, doing: &'static str, holds: impl Fn() -> F) -> bool
-    where
-        F: Future<Output = bool>,
-    {
+    async fn waited<F: Future<Output = bool>>(&self, doing: &'static str, holds: impl Fn() -> F) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !holds().await {
             if Instant::now() >= deadline {
@@ -204,10 +186,10 @@ impl Verify<'_> {
     /// The tables, compared with the ledger and with each other.
     async fn tables(&self) -> anyhow::Result<(Rows, CountsTable, Differences)> {
         let (store, ledger) = (&self.0.engines.store, &self.0.ledger);
-        let shards = self.persist(|| store.checkpoints.config(None)).await?;
+        let shards = store.checkpoints.config(None).await?;
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
         loop {
-            let page = self.persist(|| store.rows.scan(WHOLE, after.as_ref())).await?;
+            let page = store.rows.scan(WHOLE, after.as_ref()).await?;
             page.items.iter().for_each(|row| rows.take(row, &ledger.names, shards));
             after = page.next;
             if after.is_none() {
@@ -216,7 +198,7 @@ impl Verify<'_> {
         }
         let (mut counters, mut after) = (BTreeMap::new(), None);
         loop {
-            let page = self.persist(|| store.counters.scan(WHOLE, after.as_ref())).await?;
+            let page = store.counters.scan(WHOLE, after.as_ref()).await?;
             for (post, counter) in page.items {
                 counters.insert(post, counter?);
             }
@@ -259,23 +241,6 @@ impl Verify<'_> {
                 _ => {}
             }
             self.0.clock.sleep(LOOK_EVERY).await;
-        }
-    }
-
-    /// What `call` comes to, tried again for as long as that is worth it.
-    async fn persist<T, Fut>(&self, call: impl Fn() -> Fut) -> anyhow::Result<T>
-    where
-        Fut: Future<Output = tally_core::ports::Outcome<T>>,
-    {
-        let mut tries = 0;
-        loop {
-            match call().await {
-                Err(fault) if fault.is_retryable() && tries < 10 => {
-                    self.0.clock.sleep(Backoff::STORE.ceiling(tries)).await;
-                    tries += 1;
-                }
-                called => return Ok(called?),
-            }
         }
     }
 }
@@ -336,9 +301,6 @@ impl fmt::Display for Comparison {
         writeln!(f, "  {:<12} {} corrections in {} recounts", "drift", self.drift.corrected, self.drift.runs)?;
         if let Some(lists) = &self.lists {
             writeln!(f, "  {:<12} {lists}", "trending")?;
-        }
-        if let Some(milestones) = &self.milestones {
-            writeln!(f, "  {:<12} {milestones}", "milestones")?;
         }
         if let Some(regions) = &self.regions {
             writeln!(f, "  {:<12} {regions}", "regions")?;

@@ -213,7 +213,8 @@ impl Process {
     /// It ended first, or took too long.
     pub async fn ready(&self) -> anyhow::Result<Duration> {
         let what = format!("the {} to be ready", self.name);
-        self.comes_to(&what, async || self.get("/readyz").await.is_some_and(|answer| answer.status == 200)).await
+        let ready = async || self.get("/readyz").await.filter(|answer| answer.status == 200);
+        Ok(self.comes_to(&what, ready).await?.1)
     }
 
     /// Waits until its log contains `text`.
@@ -222,7 +223,7 @@ impl Process {
     /// If it ends first or takes too long.
     pub async fn says(&self, text: &str) {
         let what = format!("the {} to say {text}", self.name);
-        self.comes_to(&what, async || self.log().contains(text)).await.expect("it says so");
+        self.comes_to(&what, async || self.log().contains(text).then_some(())).await.expect("it says so");
     }
 
     /// Waits for an event with this message in a JSON log.
@@ -230,14 +231,8 @@ impl Process {
     /// # Panics
     /// If it ends first or takes too long.
     pub async fn logs(&self, message: &str) -> Value {
-        let mut found = None;
         let what = format!("the {} to log {message:?}", self.name);
-        let logs = async || {
-            found = self.event(message);
-            found.is_some()
-        };
-        self.comes_to(&what, logs).await.expect("it logs that");
-        found.expect("it was found")
+        self.comes_to(&what, async || self.event(message)).await.expect("it logs that").0
     }
 
     /// Waits for a line of its output that contains `text`.
@@ -245,27 +240,22 @@ impl Process {
     /// # Panics
     /// If it ends first or takes too long.
     pub async fn prints(&self, text: &str) -> String {
-        let mut found = None;
         let what = format!("the {} to print {text:?}", self.name);
-        let prints = async || {
-            found = self.printed().lines().find(|line| line.contains(text)).map(str::to_owned);
-            found.is_some()
-        };
-        self.comes_to(&what, prints).await.expect("it prints that");
-        found.expect("it was found")
+        let line = async || self.printed().lines().find(|line| line.contains(text)).map(str::to_owned);
+        self.comes_to(&what, line).await.expect("it prints that").0
     }
 
-    /// Waits until `holds` returns true, while the process runs.
-    async fn comes_to(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<Duration> {
-        let mut held = false;
+    /// Waits until `look` finds something, while the process runs, and returns how long that took, too.
+    async fn comes_to<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> anyhow::Result<(T, Duration)> {
+        let mut found = None;
         let took = until(what, PATIENCE, async || {
             let has_ended = !self.is_running();
-            held = holds().await;
-            held || has_ended
+            found = look().await;
+            found.is_some() || has_ended
         });
         let took = took.await.with_context(|| self.tail())?;
-        ensure!(held, "waited without success: {what}: the process has ended\n{}", self.tail());
-        Ok(took)
+        let found = found.with_context(|| format!("{what}: the process has ended\n{}", self.tail()))?;
+        Ok((found, took))
     }
 
     /// The response of its admin listener, or `None` if there is no complete one.

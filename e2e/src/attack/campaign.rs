@@ -107,13 +107,20 @@ pub struct Extent {
 
 /// What a campaign did, without its result.
 #[derive(Default)]
-struct Actions {
+pub(crate) struct Actions {
     table: Table,
     /// One line of text each.
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Actions {
+    /// Notes a step, and logs it at once.
+    pub(crate) fn tell(&mut self, line: impl Into<String>) {
+        let line = line.into();
+        tracing::info!("{line}");
+        self.notes.push(line);
+    }
+
     fn recovered(&mut self, from: impl Into<String>, took: Duration) {
         self.table.entry(from.into()).or_default().add(took);
     }
@@ -170,7 +177,7 @@ pub async fn fight(
     Ok(report(&head, &actions, &judgement, cached))
 }
 
-fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool) -> String {
+pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool) -> String {
     let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
     let mut text = format!("{head}\n");
     for (what, recoveries) in &actions.table {

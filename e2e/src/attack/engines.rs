@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use parking_lot::Mutex;
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Rows, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Settings, ensure_tables};
 use tally_adapters::kafka;
 use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
@@ -20,7 +17,7 @@ use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
-use tally_service::{Clock, Host, Stage, Stop};
+use tally_service::{Clock, Host, Stage, Stop, Supervisor};
 use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
@@ -28,7 +25,7 @@ use crate::attack::ledger::definitions;
 use crate::attack::proxy::{Mode, Protocol, Proxy};
 use crate::simulation::events::TOPIC;
 use crate::simulation::history::History;
-use crate::undisturbed;
+use crate::tables::Tables;
 
 const PARTITIONS: u32 = 12;
 /// The log of changes.
@@ -59,6 +56,7 @@ impl Dependency {
 
 /// The engines, their proxies, and the ports of the judgement.
 pub(crate) struct Engines {
+    pub(crate) clock: Clock,
     pub(crate) emulator: Emulator,
     /// Without a proxy, like everything below.
     pub(crate) broker: SocketAddr,
@@ -68,34 +66,9 @@ pub(crate) struct Engines {
     pub(crate) api_tables: Proxy,
     /// The history of the rows of every post.
     pub(crate) history: History,
-    ports: Mutex<Arc<Ports>>,
+    /// The prefix of the tables of the current deployment, and the tables.
+    deployment: Mutex<(&'static str, Arc<Tables>)>,
     _cluster: Option<kafka::Embedded>,
-}
-
-/// The tables of a deployment, without a proxy.
-pub(crate) struct Ports {
-    pub(crate) prefix: String,
-    claims: Claims,
-    pub(crate) rows: Rows,
-    pub(crate) counters: Counters,
-    /// What is stored about the log of changes.
-    pub(crate) log: Changes,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) stream: Streams,
-}
-
-impl Ports {
-    fn over(connection: &Connection, clock: Clock, prefix: &str) -> Self {
-        Self {
-            prefix: prefix.to_owned(),
-            claims: Claims::new(connection, clock),
-            rows: Rows::new(connection),
-            counters: Counters::new(connection),
-            log: Changes::new(connection),
-            checkpoints: Checkpoints::new(connection),
-            stream: Streams::new(connection),
-        }
-    }
 }
 
 /// Whether the emulator enforces the IAM roles of the services.
@@ -124,10 +97,10 @@ fn embedded(counts: &[&str]) -> anyhow::Result<(SocketAddr, kafka::Embedded)> {
 }
 
 impl Engines {
-    /// Starts them, except a Kafka that runs already. Tasks of `host` serve them. `counts` are topics that one Region of
+    /// Starts them, except a Kafka that runs already. The `tasks` serve them. `counts` are topics that one Region of
     /// several needs.
     pub(crate) async fn start(
-        host: &Host,
+        tasks: &Supervisor,
         broker: Option<SocketAddr>,
         roles: Roles,
         needs_redis: bool,
@@ -137,13 +110,13 @@ impl Engines {
             Some(broker) => (broker, None),
             None => embedded(counts).map(|(broker, cluster)| (broker, Some(cluster)))?,
         };
-        let policies = roles.policies()?;
+        let (clock, policies) = (Host::new("attack").clock(), roles.policies()?);
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for the tables")?;
         let tables = listener.local_addr()?;
         let served = emulator.clone();
-        host.worker(Stage::Support, "emulator", move |stop: Stop| async move {
+        tasks.worker(Stage::Support, "emulator", move |stop: Stop| async move {
             served.serve(listener, async move { stop.requested().await }).await?;
             Ok(())
         });
@@ -153,22 +126,23 @@ impl Engines {
         );
         let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
         let mut proxies = BTreeMap::new();
-        proxies.insert(Dependency::Kafka, Proxy::start(host, broker, Protocol::Kafka).await?);
-        proxies.insert(Dependency::DynamoDb, Proxy::start(host, tables, Protocol::Any).await?);
+        proxies.insert(Dependency::Kafka, Proxy::start(tasks, broker, Protocol::Kafka).await?);
+        proxies.insert(Dependency::DynamoDb, Proxy::start(tasks, tables, Protocol::Any).await?);
         if let Some(redis) = &redis {
-            proxies.insert(Dependency::Redis, Proxy::start(host, redis.address(), Protocol::Any).await?);
+            proxies.insert(Dependency::Redis, Proxy::start(tasks, redis.address(), Protocol::Any).await?);
         }
-        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), host.clock().now());
+        let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), clock.now());
         ensure_tables(&connection).await?;
         let checkpoints = Checkpoints::new(&connection);
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
         ensure!(defined, "the counters are already defined");
         let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
-        let api_tables = Proxy::start(host, tables, Protocol::Any).await?;
+        let api_tables = Proxy::start(tasks, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
-            ports: Mutex::new(Arc::new(Ports::over(&connection, host.clock(), ""))),
+            deployment: Mutex::new(("", Arc::new(Tables::over(&connection, clock)))),
+            clock,
             emulator,
             broker,
             redis: Mutex::new(redis.map(Arc::new)),
@@ -197,15 +171,23 @@ impl Engines {
     }
 
     /// The tables of the current deployment.
-    pub(crate) fn ports(&self) -> Arc<Ports> {
-        Arc::clone(&self.ports.lock())
+    pub(crate) fn tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.deployment.lock().1)
     }
 
     /// Switches to another table prefix.
-    pub(crate) fn move_to(&self, prefix: &str, clock: Clock) {
-        let connection = Connection::in_process(&Settings::local(prefix), self.emulator.http_client(), clock.now());
-        let ports = Arc::new(Ports::over(&connection, clock, prefix));
-        *self.ports.lock() = ports;
+    pub(crate) fn move_to(&self, prefix: &'static str) {
+        let (settings, now) = (Settings::local(prefix), self.clock.now());
+        let connection = Connection::in_process(&settings, self.emulator.http_client(), now);
+        *self.deployment.lock() = (prefix, Arc::new(Tables::over(&connection, self.clock)));
+    }
+
+    /// The current cache of the deployment, without a proxy, if Redis is installed.
+    pub(crate) fn cache(&self) -> anyhow::Result<Option<PartitionCache>> {
+        let Some(server) = self.redis() else { return Ok(None) };
+        let (prefix, at) = (CachePrefix::of_tables(self.deployment.lock().0), redis::Settings::at(vec![server.url()]));
+        let settings = redis::Settings { timeout: Duration::from_secs(2), prefix, ..at };
+        Ok(Some(PartitionCache::new(&settings)?))
     }
 
     /// The address of a dependency for the services.
@@ -237,9 +219,9 @@ impl Engines {
 
     /// The finished offset of each partition.
     pub(crate) async fn finished(&self) -> BTreeMap<u32, u64> {
-        let (ports, mut finished) = (self.ports(), BTreeMap::new());
+        let (tables, mut finished) = (self.tables(), BTreeMap::new());
         for index in 0..PARTITIONS {
-            let claim = ports.claims.read(&Partition { topic: TOPIC.into(), index }).await;
+            let claim = tables.claims.read(&Partition { topic: TOPIC.into(), index }).await;
             let kept = claim.ok().and_then(|claim| claim.kept);
             finished.extend(kept.map(|kept| (index, kept.safe.0)));
         }
@@ -248,7 +230,7 @@ impl Engines {
 
     /// Whether every partition of the log was folded past `since`, so that all earlier rows are counted.
     pub(crate) async fn counted_past(&self, since: UnixMillis) -> anyhow::Result<bool> {
-        let log = &self.ports().log;
+        let log = &self.tables().changes;
         let Some(config) = log.config().await? else { return Ok(false) };
         let standings = log.standings(config.partitions).await?;
         let is_past = |partition| standings.get(&partition).is_some_and(|stated| stated.standing.as_of > Some(since));
@@ -258,17 +240,17 @@ impl Engines {
     /// Waits until all requests whose clients have given up are carried out.
     pub(crate) async fn without_ghosts(&self) -> anyhow::Result<()> {
         let landed = async || self.emulator.stats().ghosts_pending == 0;
-        tally_testkit::until("every late request to land", Duration::from_secs(330), landed).await?;
+        until("every late request to land", Duration::from_secs(330), landed).await?;
         Ok(())
     }
 
     /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
     /// younger than a day, and a shard may be that old.
     pub(crate) async fn trim(&self) -> anyhow::Result<usize> {
-        let ports = self.ports();
-        let label = ports.stream.info().await?.label;
+        let tables = self.tables();
+        let label = tables.stream.info().await?.label;
         let mut trimmed = 0;
-        for stored in ports.log.shards(&label).await? {
+        for stored in tables.changes.shards(&label).await? {
             if stored.fed.to.is_some() {
                 // A shard that is gone has no records.
                 trimmed += self.emulator.trim("likes", Some(stored.shard.id().as_str()), None).unwrap_or(0);
@@ -277,15 +259,9 @@ impl Engines {
         Ok(trimmed)
     }
 
-    /// Switches the stream on or off.
-    pub(crate) async fn switch_stream(&self, on: bool) -> anyhow::Result<()> {
-        anyhow::ensure!(undisturbed::switch_stream(&self.emulator, on).await, "the stream could not be switched");
-        Ok(())
-    }
-
     /// The number of losses that no audit has closed.
     pub(crate) async fn open_losses(&self) -> anyhow::Result<usize> {
-        Ok(self.ports().log.losses().await?.open().count())
+        Ok(self.tables().changes.losses().await?.open().count())
     }
 }
 
@@ -306,12 +282,4 @@ pub(crate) async fn detach(replica: &Redis) -> anyhow::Result<()> {
     let answer = replica.ask("REPLICAOF NO ONE").await?;
     ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
     Ok(())
-}
-
-/// The cache of the deployment under `prefix`, without a proxy.
-pub(crate) fn cache(server: &Redis, prefix: &str) -> anyhow::Result<PartitionCache> {
-    let prefix = CachePrefix::of_tables(prefix);
-    let at = redis::Settings::at(vec![server.url()]);
-    let settings = redis::Settings { timeout: Duration::from_secs(2), prefix, ..at };
-    Ok(PartitionCache::new(&settings)?)
 }

@@ -19,7 +19,7 @@ use crate::attack::engines::{Dependency, Engines};
 
 /// A service of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Service {
+pub(crate) enum Service {
     /// Reads events from Kafka and writes rows.
     Consumer,
     /// Copies changes of rows into the log, and folds them into counts.
@@ -32,54 +32,45 @@ pub enum Service {
 
 impl Service {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Consumer, Self::Streamer, Self::Recount, Self::Api];
+    pub(crate) const ALL: [Self; 4] = [Self::Consumer, Self::Streamer, Self::Recount, Self::Api];
 
-    /// The name of its binary.
-    pub fn binary(self) -> &'static str {
+    /// Its short name, its binary, and its role in `infra/roles.yaml`.
+    fn names(self) -> [&'static str; 3] {
         match self {
-            Self::Consumer => "tally-consumer",
-            Self::Streamer => "tally-change-streamer",
-            Self::Recount => "tally-batch-recount",
-            Self::Api => "tally-count-api",
+            Self::Consumer => ["consumer", "tally-consumer", "ConsumerRole"],
+            Self::Streamer => ["streamer", "tally-change-streamer", "StreamerRole"],
+            Self::Recount => ["recount", "tally-batch-recount", "RecountRole"],
+            Self::Api => ["api", "tally-count-api", "ApiRole"],
         }
     }
 
-    /// Its role in `infra/roles.yaml`.
+    fn binary(self) -> &'static str {
+        self.names()[1]
+    }
+
     pub(crate) fn role(self) -> &'static str {
-        match self {
-            Self::Consumer => "ConsumerRole",
-            Self::Streamer => "StreamerRole",
-            Self::Recount => "RecountRole",
-            Self::Api => "ApiRole",
-        }
+        self.names()[2]
     }
+}
 
-    /// The service whose name this program was called by.
-    pub fn called() -> Option<Self> {
-        let name = std::env::args_os().next()?;
-        let name = Path::new(&name).file_name()?;
-        Self::ALL.into_iter().find(|service| name == service.binary())
+/// Runs what this program was called by the name of: a service, as its own `main` does, or the operators' command.
+pub fn called() -> Option<ExitCode> {
+    let name = std::env::args_os().next()?;
+    let name = Path::new(&name).file_name()?;
+    if name == NAME {
+        return Some(tally_cli::run());
     }
-
-    /// Runs what the service's own `main` runs.
-    pub fn run(self) -> ExitCode {
-        match self {
-            Self::Consumer => tally_service::run::<tally_consumer::App>(),
-            Self::Streamer => tally_service::run::<tally_change_streamer::App>(),
-            Self::Recount => tally_service::run::<tally_batch_recount::App>(),
-            Self::Api => tally_service::run::<tally_count_api::App>(),
-        }
-    }
+    Some(match Service::ALL.into_iter().find(|service| name == service.binary())? {
+        Service::Consumer => tally_service::run::<tally_consumer::App>(),
+        Service::Streamer => tally_service::run::<tally_change_streamer::App>(),
+        Service::Recount => tally_service::run::<tally_batch_recount::App>(),
+        Service::Api => tally_service::run::<tally_count_api::App>(),
+    })
 }
 
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Consumer => "consumer",
-            Self::Streamer => "streamer",
-            Self::Recount => "recount",
-            Self::Api => "api",
-        })
+        f.pad(self.names()[0])
     }
 }
 
@@ -115,11 +106,6 @@ impl Launcher {
     /// The same without a cache.
     pub(crate) fn without_redis(&self) -> Self {
         Self { redis: "off".to_owned(), ..self.clone() }
-    }
-
-    /// The operators' command over the same engines.
-    pub(crate) fn operator(&self) -> Operator {
-        Operator(self.clone())
     }
 
     /// Starts a process of `service`, with the additional arguments `more`.
@@ -196,6 +182,12 @@ impl Fleet {
         Ok(fresh)
     }
 
+    /// Starts a new process in every place, and waits until all are ready.
+    pub(crate) async fn refill_all(&self) -> anyhow::Result<()> {
+        self.slots.iter().try_for_each(|slot| self.refill(slot).map(drop))?;
+        self.ready().await
+    }
+
     /// Waits until every process is ready.
     pub(crate) async fn ready(&self) -> anyhow::Result<()> {
         for slot in &self.slots {
@@ -245,20 +237,11 @@ impl Fleet {
 /// The name of the command.
 const NAME: &str = "tally";
 
-/// Whether this program was called by the name of the command.
-pub fn is_operator() -> bool {
-    let name = std::env::args_os().next();
-    name.is_some_and(|name| Path::new(&name).file_name().is_some_and(|name| name == NAME))
-}
-
-/// The operators' command.
-#[derive(Clone, Debug)]
-pub(crate) struct Operator(Launcher);
-
-impl Operator {
+/// The operators' command over the same engines.
+impl Launcher {
     /// Runs `tally` with `args` as a new process without this one's settings.
     pub(crate) async fn run(&self, args: &[&str]) -> Done {
-        let Launcher { program, endpoint, brokers, .. } = &self.0;
+        let Self { program, endpoint, brokers, .. } = self;
         let mut command = command(program);
         command.arg0(NAME).args(args).env("AWS_ENDPOINT_URL", endpoint).env("TALLY_BROKERS", brokers);
         command.env("AWS_REGION", "us-east-1").env("TALLY_OPERATOR", "e2e");
@@ -294,6 +277,6 @@ mod tests {
     fn every_service_has_its_own_name_and_a_test_is_called_by_none() {
         let names: std::collections::BTreeSet<_> = Service::ALL.map(Service::binary).into();
         assert_eq!(names.len(), Service::ALL.len());
-        assert_eq!(Service::called(), None);
+        assert!(called().is_none());
     }
 }

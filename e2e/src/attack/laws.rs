@@ -11,10 +11,10 @@ use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
-use tally_testkit::{Process, http, until};
+use tally_testkit::{Process, every, http, until};
 use tokio::time::Instant;
 
-use crate::attack::engines::{self, Engines};
+use crate::attack::engines::Engines;
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::ledger::{Truth, Weights, all_counters};
 use crate::simulation::laws::{Quiet, exact};
@@ -24,6 +24,9 @@ const FOLLOW: Duration = Duration::from_secs(20);
 
 /// How many counters are requested from the cache at once.
 const TOGETHER: usize = 1_000;
+
+/// A whole table.
+const WHOLE: Segment = Segment { index: 0, of: 1 };
 
 /// How much was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +61,7 @@ pub(crate) async fn judge(
     let losses = engines.open_losses().await?;
     ensure!(losses == 0, "{losses} losses are open although nothing was lost");
     let cached = cache(engines, &counters).await?;
-    let defined = engines.ports().checkpoints.definitions().await?;
+    let defined = engines.tables().checkpoints.definitions().await?;
     let others = match abroad {
         Some(abroad) => self::counters(abroad).await?,
         None => BTreeMap::new(),
@@ -72,46 +75,29 @@ pub(crate) async fn judge(
 
 /// Every live row with its weight, and the number of tombstones.
 async fn scanned(engines: &Engines) -> anyhow::Result<(Weights, usize)> {
-    let (mut rows, mut tombstones) = (Weights::new(), 0);
-    let mut after = None;
-    loop {
-        let page = engines.ports().rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        for row in page.items {
-            if row.gone.is_some() {
-                tombstones += 1;
-                continue;
-            }
-            let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
-            rows.insert((row.pk, row.sort), weight.get());
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok((rows, tombstones));
-        }
-    }
+    let tables = engines.tables();
+    let rows = every(async |after| tables.rows.scan(WHOLE, after).await).await?;
+    let (gone, live): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.gone.is_some());
+    let weighed = live.into_iter().map(|row| {
+        let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
+        Ok(((row.pk, row.sort), weight.get()))
+    });
+    Ok((weighed.collect::<anyhow::Result<_>>()?, gone.len()))
 }
 
 /// The rows of the crowd's posts must have the time of the last event.
 async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, truth: &Truth) -> anyhow::Result<()> {
-    let posts: BTreeSet<PostId> = truth.crowd().posts().collect();
+    let (tables, posts): (_, BTreeSet<PostId>) = (engines.tables(), truth.crowd().posts().collect());
     let is_said = |key: &&RowKey| key.counter.name.kind() == CounterKind::Set && posts.contains(&key.counter.post);
     for key in keys.filter(is_said) {
-        let mut after = None;
-        loop {
-            let page = engines.ports().rows.likes(key, after.as_ref(), None).await?;
-            for like in page.items {
-                let place = (key.counter.clone(), like.user.as_str().to_owned());
-                let said = truth.members.get(&place);
-                ensure!(
-                    said == Some(&like.liked_at),
-                    "{place:?} has the time {}, but the last event {said:?}",
-                    like.liked_at
-                );
-            }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+        for like in every(async |after| tables.rows.likes(key, after, None).await).await? {
+            let place = (key.counter.clone(), like.user.as_str().to_owned());
+            let said = truth.members.get(&place);
+            ensure!(
+                said == Some(&like.liked_at),
+                "{place:?} has the time {}, but the last event {said:?}",
+                like.liked_at
+            );
         }
     }
     Ok(())
@@ -119,25 +105,16 @@ async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, trut
 
 /// The counters of this Region.
 async fn counters(engines: &Engines) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
-    let mut counters = BTreeMap::new();
-    let mut after = None;
-    loop {
-        let page = engines.ports().counters.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-        for (id, counter) in page.items.into_iter().filter(|(id, _)| id.name.region().is_none()) {
-            counters.insert(id, counter?);
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(counters);
-        }
-    }
+    let tables = engines.tables();
+    let counters = every(async |after| tables.counters.scan(WHOLE, after).await).await?;
+    let own = counters.into_iter().filter(|(id, _)| id.name.region().is_none());
+    own.map(|(id, counter)| Ok((id, counter?))).collect()
 }
 
 /// Cached counts must equal the counters. Returns the number of cached counts.
 async fn cache(engines: &Engines, counters: &BTreeMap<CounterId, Counter>) -> anyhow::Result<usize> {
-    let Some(redis) = engines.redis() else { return Ok(0) };
-    let (ports, cache) = (engines.ports(), engines::cache(&redis, &engines.ports().prefix)?);
-    let partitions = ports.log.config().await?.context("there is no log of changes")?.partitions;
+    let Some(cache) = engines.cache()? else { return Ok(0) };
+    let partitions = engines.tables().changes.config().await?.context("there is no log of changes")?.partitions;
     let (mut cached, mut stale) = (0, None);
     let fresh = until("the cache to follow", FOLLOW, async || {
         (cached, stale) = (0, None);

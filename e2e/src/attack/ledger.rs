@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
-use tally_core::definitions::{Definitions, Direction, Entry};
+use tally_core::definitions::{Definitions, Direction};
 use tally_core::event::{Said, encode};
 use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
 use crate::simulation::Draws;
-use crate::simulation::events::{Crowd, TOPIC};
+use crate::simulation::events::{Crowd, TOPIC, entries};
 
 /// The time of the first event; each later one happens a millisecond later.
 const FIRST: u64 = 1_700_000_000_000;
@@ -32,9 +32,7 @@ pub(crate) type Place = (CounterId, String);
 
 /// The counters of every post: likes, retweets, replies and views.
 pub(crate) fn definitions() -> Definitions {
-    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
-    let entries = [Entry::set("retweets", "retweet", Some("unretweet")), replies, Entry::sum(SUM, "view", None)];
-    Definitions::new(&entries).expect("they are well formed")
+    Definitions::new(&entries()[..3]).expect("they are well formed")
 }
 
 /// An event on its way to the log.

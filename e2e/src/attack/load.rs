@@ -96,13 +96,10 @@ const QUESTIONS: Duration = Duration::from_millis(50);
 pub(crate) type Parts = BTreeMap<&'static str, Honesty>;
 
 /// A count, and what each Region adds to it.
-pub(crate) struct Counted {
-    sum: Count,
-    regions: Vec<Part>,
-}
-
 #[derive(Deserialize)]
-struct Regions {
+pub(crate) struct Counted {
+    #[serde(flatten)]
+    sum: Count,
     #[serde(default)]
     regions: Vec<Part>,
 }
@@ -119,12 +116,7 @@ impl Counted {
     /// The answer about the likes of a post, if there is one.
     pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
         let answer = http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?;
-        Self::read(&answer.body).ok()
-    }
-
-    fn read(body: &str) -> serde_json::Result<Self> {
-        let Regions { regions } = serde_json::from_str(body)?;
-        Ok(Self { sum: serde_json::from_str(body)?, regions })
+        serde_json::from_str(&answer.body).ok()
     }
 
     /// How many Regions it names.
@@ -147,6 +139,13 @@ impl Counted {
         }
         Ok(())
     }
+}
+
+/// The answer about the likes of a post. A busy API claims nothing.
+pub(crate) async fn likes(address: SocketAddr, post: &PostId) -> anyhow::Result<Option<Count>> {
+    let answer = http::get(address, &format!("/v1/posts/{post}/likes")).await;
+    let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(None) };
+    serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))
 }
 
 /// The route of an answer with the parts of all Regions.
@@ -179,7 +178,7 @@ pub(crate) async fn read(
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
-                let counted = Counted::read(&answer.body);
+                let counted: Result<Counted, _> = serde_json::from_str(&answer.body);
                 let counted = counted.with_context(|| format!("the answer is not a count: {answer:?}"))?;
                 ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
                 counted.judge(&honesty, &parts)?;
@@ -249,6 +248,17 @@ impl fmt::Display for Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_is_read_with_and_without_what_each_region_adds() {
+        let read = |body: &str| serde_json::from_str::<Counted>(body).unwrap();
+        let likes = read(r#"{"post_id":"p","likes":7,"version":3,"exact":true,"as_of":9,"fresh":true}"#);
+        assert_eq!((likes.sum.value, likes.regions(), likes.is_exact(UnixMillis(9))), (7, 0, true));
+        let (count, eu) =
+            (r#""counter":"likes","value":7,"version":3"#, r#"{"region":"eu","count":4,"exact":true,"as_of":8}"#);
+        let both = read(&format!(r#"{{"post_id":"p",{count},"exact":false,"as_of":9,"regions":[{eu}]}}"#));
+        assert_eq!((both.sum.value, both.regions[0].count, both.is_exact(UnixMillis(9))), (7, 4, false));
+    }
 
     #[test]
     fn a_busy_api_is_accepted_and_any_other_failure_is_not() {

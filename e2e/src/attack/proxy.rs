@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use tally_service::{Host, Stage, Stop};
+use tally_service::{Stage, Stop, Supervisor};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -81,34 +81,6 @@ impl Effects {
     }
 }
 
-/// Counts the effects.
-#[derive(Debug, Default)]
-pub(super) struct Count {
-    broken: AtomicU64,
-    swallowed: AtomicU64,
-    slowed: AtomicU64,
-}
-
-impl Count {
-    pub(super) fn broke(&self) {
-        self.broken.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn swallowed(&self, bytes: usize) {
-        self.swallowed.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn slowed(&self, bytes: usize) {
-        self.slowed.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn effects(&self) -> Effects {
-        let [broken, swallowed, slowed] =
-            [&self.broken, &self.swallowed, &self.slowed].map(|count| count.load(Ordering::Relaxed));
-        Effects { broken, swallowed, slowed }
-    }
-}
-
 /// The number of bytes that may be sent within `span`, at least one.
 pub(super) fn room(bytes_per_second: u64, span: Duration) -> usize {
     let bytes = u128::from(bytes_per_second) * span.as_millis() / 1_000;
@@ -142,19 +114,19 @@ struct Shared {
     target: Mutex<SocketAddr>,
     advertised: Option<Advertised>,
     mode: watch::Sender<Mode>,
-    count: Count,
+    effects: Mutex<Effects>,
 }
 
 impl Proxy {
     /// Listens on a free loopback port and forwards to `target`.
-    pub(crate) async fn start(host: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
+    pub(crate) async fn start(tasks: &Supervisor, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for a proxy")?;
         let address = listener.local_addr()?;
         let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));
         let mode = watch::Sender::new(Mode::Pass);
-        let shared = Arc::new(Shared { target: Mutex::new(target), advertised, mode, count: Count::default() });
+        let shared = Arc::new(Shared { target: Mutex::new(target), advertised, mode, effects: Mutex::default() });
         let serving = Arc::clone(&shared);
-        host.worker(Stage::Support, "proxy", move |stop: Stop| async move {
+        tasks.worker(Stage::Support, "proxy", move |stop: Stop| async move {
             let mut connections = JoinSet::new();
             while let Ok(accepted) = stop.unless_requested(listener.accept()).await {
                 while connections.try_join_next().is_some() {}
@@ -189,7 +161,7 @@ impl Proxy {
 
     /// The effects so far.
     pub(crate) fn effects(&self) -> Effects {
-        self.shared.count.effects()
+        *self.shared.effects.lock()
     }
 }
 
@@ -207,7 +179,7 @@ impl Shared {
         let up = self.pump(from_client, to_server, None, &passed);
         let down = self.pump(from_server, to_client, self.advertised.as_ref(), &passed);
         if tokio::try_join!(up, down).is_err() {
-            self.count.broke();
+            self.effects.lock().broken += 1;
             // Closing with zero linger resets the connection.
             let _ = (client.set_zero_linger(), server.set_zero_linger());
         }
@@ -253,14 +225,14 @@ impl Shared {
                 Mode::Pass => bytes.len(),
                 Mode::Reset => return Err(Broken),
                 Mode::Blackhole => {
-                    self.count.swallowed(bytes.len());
+                    self.effects.lock().swallowed += bytes.len() as u64;
                     mode.wait_for(|mode| *mode != Mode::Blackhole).await.map_err(|_| Broken)?;
                     0
                 }
                 Mode::Slow { delay, bytes_per_second } => {
                     sleep(delay).await;
                     let room = room(bytes_per_second, TRICKLE);
-                    self.count.slowed(bytes.len().min(room));
+                    self.effects.lock().slowed += bytes.len().min(room) as u64;
                     sleep(TRICKLE).await;
                     bytes.len().min(room)
                 }

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tally_service::{Chance, Clock, Host, Stop, Worker};
+use tally_core::ids::PostId;
+use tally_service::{Chance, Clock, Supervisor, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
 
@@ -17,7 +19,7 @@ use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws::{self, Compared, Found};
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{Answers, Parts, Shared, produce, read};
+use crate::attack::load::{self, Answers, Parts, Shared, produce, read};
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -51,10 +53,10 @@ pub(crate) struct Stage {
     pub(crate) crowd: Crowd,
     pub(crate) ledger: Shared,
     before: BTreeMap<Service, u64>,
-    producer: Follower,
+    producer: Worker,
     rate: u64,
-    readers: Vec<Follower>,
-    host: Host,
+    readers: Vec<Worker>,
+    tasks: Supervisor,
 }
 
 /// The other Region: its engines, and what each Region's part of an answer is held to.
@@ -121,15 +123,15 @@ impl Stage {
         (members, roles): (usize, Roles),
         under: Under,
     ) -> anyhow::Result<Self> {
-        let host = Host::new("attack");
-        let engines = Arc::new(Engines::start(&host, broker, roles, under.redis, &[]).await?);
+        let tasks = Supervisor::new("attack");
+        let engines = Arc::new(Engines::start(&tasks, broker, roles, under.redis, &[]).await?);
         let fleet = Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?;
-        Self::over(host, engines, fleet, seed, under, None).await
+        Self::over(tasks, engines, fleet, seed, under, None).await
     }
 
     /// Puts processes that run under load, and warms them up.
     pub(crate) async fn over(
-        host: Host,
+        tasks: Supervisor,
         engines: Arc<Engines>,
         fleet: Fleet,
         seed: u64,
@@ -141,7 +143,7 @@ impl Stage {
         let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
-        let producer = producer(&host, &engines, &ledger, rate);
+        let producer = producer(&tasks, &engines, &ledger, rate);
         let (abroad, parts) = abroad.map(|Abroad { engines, parts }| (engines, parts)).unzip();
         let histories = [&engines].into_iter().chain(&abroad).map(|engines| engines.history.clone());
         let honesty = Honesty::of_all(histories.collect(), SETTLES, Duration::ZERO);
@@ -149,11 +151,12 @@ impl Stage {
         let reader = |nth| {
             let (asked, honesty, parts) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone(), parts.clone());
             let chance = chance.fork();
-            follow(&host, &format!("reader {nth}"), move |stop| read(asked, honesty, parts, chance, crowd, stop))
+            let read = move |stop| read(asked, honesty, parts, chance, crowd, stop);
+            tasks.worker(tally_service::Stage::Intake, &format!("reader {nth}"), read)
         };
         let readers = (0..READERS).map(reader).collect();
-        let clock = host.clock();
         let mut stage = Self {
+            clock: engines.clock,
             engines,
             abroad,
             fleet,
@@ -161,18 +164,16 @@ impl Stage {
             honesty,
             seed,
             chance,
-            clock,
             crowd,
             ledger,
             before: BTreeMap::new(),
             producer,
             rate,
             readers,
-            host,
+            tasks,
         };
         stage.clock.sleep(WARM).await;
-        stage.caught_up(Service::Consumer).await?;
-        stage.caught_up(Service::Streamer).await?;
+        stage.counted().await?;
         stage.before = stage.fleet.memory();
         Ok(stage)
     }
@@ -194,6 +195,18 @@ impl Stage {
         }
     }
 
+    /// Waits until everything produced so far is written, and then counted.
+    pub(crate) async fn counted(&self) -> anyhow::Result<()> {
+        self.caught_up(Service::Consumer).await?;
+        self.caught_up(Service::Streamer).await.map(drop)
+    }
+
+    /// The likes of a post according to the API; 0 if it is busy or starts.
+    pub(crate) async fn likes(&self, post: &PostId) -> anyhow::Result<i64> {
+        let Some(address) = self.fleet.api().public() else { return Ok(0) };
+        Ok(load::likes(address, post).await?.map_or(0, |count| count.value))
+    }
+
     /// Waits until this many more rows have been added or removed.
     pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
         let enough = self.engines.history.changes() + rows;
@@ -203,26 +216,25 @@ impl Stage {
 
     /// Pauses the producer until [`go_on`](Self::go_on).
     pub(crate) async fn fall_silent(&self) {
-        self.producer.stop().await;
+        stop(&self.producer).await;
     }
 
     /// Resumes the producer.
     pub(crate) fn go_on(&mut self) {
-        self.producer = producer(&self.host, &self.engines, &self.ledger, self.rate);
+        self.producer = producer(&self.tasks, &self.engines, &self.ledger, self.rate);
     }
 
     /// Stops the readers: what they know about rows belongs to tables that are no longer used.
     pub(crate) async fn stop_readers(&self) {
         for reader in &self.readers {
-            reader.stop().await;
+            stop(reader).await;
         }
     }
 
     /// Fails if a process died that was not killed, or if the producer or a reader has failed.
     pub(crate) fn all_well(&self) -> anyhow::Result<()> {
         self.fleet.all_running()?;
-        self.producer.well()?;
-        self.readers.iter().try_for_each(Follower::well)?;
+        well(&self.tasks)?;
         self.answers.judge()
     }
 
@@ -231,11 +243,10 @@ impl Stage {
     pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;
-        self.producer.stop().await;
+        self.fall_silent().await;
         self.fleet.ready().await?;
         self.engines.without_ghosts().await?;
-        self.caught_up(Service::Consumer).await?;
-        self.caught_up(Service::Streamer).await?;
+        self.counted().await?;
         let (said, truth) = {
             let ledger = self.ledger.lock();
             (ledger.said(), ledger.truth())
@@ -257,8 +268,7 @@ impl Stage {
         ensure!(refused.is_empty(), "infra/roles.yaml does not allow actions of a service: {refused:?}");
         let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
         let spared = self.engines.emulator.unused_grants().into_iter().filter(ours).collect();
-        let ended = self.host.stop();
-        ensure!(!ended.is_requested(), "the stage itself was stopped");
+        well(&self.tasks)?;
         let answers = self.answers.to_string();
         let honest = self.honesty.verdict()?;
         let doubtful = truth.doubtful();
@@ -267,44 +277,18 @@ impl Stage {
     }
 }
 
-/// A task beside the attack, and why it has ended.
-pub(crate) struct Follower {
-    worker: Worker,
-    trouble: Arc<OnceLock<anyhow::Error>>,
+/// Fails if a task beside the attack has failed.
+pub(crate) fn well(tasks: &Supervisor) -> anyhow::Result<()> {
+    tasks.first_end().now_or_never().map_or(Ok(()), |ended| bail!("{ended}"))
 }
 
-impl Follower {
-    pub(crate) fn well(&self) -> anyhow::Result<()> {
-        match self.trouble.get() {
-            Some(trouble) => bail!("{trouble:#}"),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) async fn stop(&self) {
-        self.worker.request_stop();
-        self.worker.ended().await;
-    }
+async fn stop(worker: &Worker) {
+    worker.request_stop();
+    worker.ended().await;
 }
 
 /// Starts a producer of this many events per second.
-fn producer(host: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Follower {
+fn producer(tasks: &Supervisor, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Worker {
     let (engines, ledger) = (Arc::clone(engines), ledger.clone());
-    follow(host, "producer", move |stop| produce(engines, ledger, rate, stop))
-}
-
-pub(crate) fn follow<F>(host: &Host, name: &str, task: impl FnOnce(Stop) -> F + Send + 'static) -> Follower
-where
-    F: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
-    let trouble = Arc::<OnceLock<_>>::default();
-    let kept = Arc::clone(&trouble);
-    let named = name.to_owned();
-    let worker = host.worker(tally_service::Stage::Intake, name, move |stop| async move {
-        if let Err(error) = task(stop).await {
-            let _ = kept.set(error.context(named));
-        }
-        Ok(())
-    });
-    Follower { worker, trouble }
+    tasks.worker(tally_service::Stage::Intake, "producer", move |stop| produce(engines, ledger, rate, stop))
 }

@@ -5,16 +5,14 @@ use std::cell::RefCell;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
-use tally_adapters::dynamodb::{Checkpoints, Connection, Consistency, Rows, Segment, Settings, Streams, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Consistency, Rows, Segment, Streams};
 use tally_core::ids::{CounterId, RowKey, Shard, StreamLabel};
 use tally_core::ports::{ChangeStream, Position};
-use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
-use tally_emulator::{Config, Emulator};
+use tally_emulator::Config;
 use tally_service::Clock;
+use tally_testkit::{BEGAN, Store, every};
 use tokio::runtime::Runtime;
-
-const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// The number of inputs after which an emulator is replaced, so that none grows without bound.
 const LIFE: u32 = 500;
@@ -22,8 +20,7 @@ const LIFE: u32 = 500;
 /// An emulator with the four tables, and their readers.
 struct World {
     runtime: Runtime,
-    emulator: Emulator,
-    connection: Connection,
+    store: Store,
     stream: Streams,
     label: StreamLabel,
     age: u32,
@@ -39,7 +36,7 @@ fn within(law: impl AsyncFnOnce(&World)) {
         let mut world = slot.take().filter(|world| world.age < LIFE).unwrap_or_else(World::new);
         world.age += 1;
         world.runtime.block_on(law(&world));
-        assert_eq!(world.emulator.stats().panics, 0, "the emulator panicked");
+        assert_eq!(world.store.emulator.stats().panics, 0, "the emulator panicked");
         *slot = Some(world);
     });
 }
@@ -48,22 +45,18 @@ impl World {
     fn new() -> Self {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().start_paused(true).build().expect("a runtime starts");
-        let config = Config { shards: 1, roll_after: None, ..Config::default() };
-        let (emulator, connection, stream, label) = runtime.block_on(async {
-            let emulator = Emulator::new(config);
-            let settings = Settings { attempts: 1, ..Settings::local("") };
-            let connection = Connection::in_process(&settings, emulator.http_client(), BEGAN);
-            ensure_tables(&connection).await.expect("the tables are created");
-            let stream = Streams::new(&connection);
+        let (store, stream, label) = runtime.block_on(async {
+            let store = Store::with(Config { shards: 1, roll_after: None, ..Config::default() }).await;
+            let stream = Streams::new(&store.connection);
             let label = stream.info().await.expect("the table has a stream").label;
-            (emulator, connection, stream, label)
+            (store, stream, label)
         });
-        Self { runtime, emulator, connection, stream, label, age: 0 }
+        Self { runtime, store, stream, label, age: 0 }
     }
 
     /// Sends a request, and returns the status of the answer.
     async fn send(&self, operation: &str, body: Vec<u8>) -> u16 {
-        let answer = self.emulator.send(operation, body).await.expect("no faults are set");
+        let answer = self.store.emulator.send(operation, body).await.expect("no faults are set");
         let (status, body) = (answer.status().as_u16(), answer.into_body());
         assert!(status == 200 || status == 400, "{operation}: {status} {body:?}");
         let json: serde_json::Value = serde_json::from_slice(&body).expect("every answer is JSON");
@@ -73,21 +66,15 @@ impl World {
 
     /// Reads all rows as a recount does: by a scan, and by each row key.
     async fn read_rows(&self) {
-        let (rows, mut after) = (Rows::new(&self.connection), None);
-        loop {
-            let page = rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.expect("rows are scanned");
-            for row in &page.items {
-                let Ok(key) = row.pk.parse::<RowKey>() else { continue };
-                let weights = rows.weights(&key, None).await.expect("a row key is read with any items in it");
-                let mut known = weights.items.iter();
-                let known = known.find(|(member, _)| member.as_str() == row.sort).map(|(_, weight)| *weight);
-                let weight = row.weight().filter(|_| row.gone.is_none());
-                assert_eq!(known.flatten(), weight, "a scan and a row key say the same of {row:?}");
-            }
-            after = page.next;
-            if after.is_none() {
-                return;
-            }
+        let rows = Rows::new(&self.store.connection);
+        let all = every(async |after| rows.scan(Segment { index: 0, of: 1 }, after).await).await;
+        for row in all.expect("rows are scanned") {
+            let Ok(key) = row.pk.parse::<RowKey>() else { continue };
+            let weights = rows.weights(&key, None).await.expect("a row key is read with any items in it");
+            let mut known = weights.items.iter();
+            let known = known.find(|(member, _)| member.as_str() == row.sort).map(|(_, weight)| *weight);
+            let weight = row.weight().filter(|_| row.gone.is_none());
+            assert_eq!(known.flatten(), weight, "a scan and a row key say the same of {row:?}");
         }
     }
 
@@ -126,7 +113,7 @@ pub(super) fn counter(data: &[u8]) {
         if !world.put("like_counts", &with_key(r#""post_id":{"S":"p"}"#, data)).await {
             return;
         }
-        let (counters, id) = (Counters::new(&world.connection), "p".parse::<CounterId>().expect("an id"));
+        let (counters, id) = (Counters::new(&world.store.connection), "p".parse::<CounterId>().expect("an id"));
         let page = counters.scan(Segment { index: 0, of: 1 }, None).await.expect("the table is scanned");
         assert!(page.items.iter().all(|(scanned, _)| *scanned == id));
         let read = async || {
@@ -178,16 +165,16 @@ pub(super) fn checkpoint(data: &[u8]) {
         if !world.put("checkpoints", &with_key(&format!(r#""id":{{"S":"{id}"}}"#), attributes)).await {
             return;
         }
-        let checkpoints = Checkpoints::new(&world.connection);
+        let checkpoints = Checkpoints::new(&world.store.connection);
         // Each call may refuse what it finds, but none may panic.
         let _ = checkpoints.deployed().await;
-        let changes = Changes::new(&world.connection);
+        let changes = Changes::new(&world.store.connection);
         let _ = changes.config().await;
         let _ = changes.losses().await;
         let _ = changes.standings(1).await;
         let _ = changes.position(0).await;
         let _ = changes.shards(label).await;
-        let claims = Claims::new(&world.connection, Clock::starting_at(BEGAN));
+        let claims = Claims::new(&world.store.connection, Clock::starting_at(BEGAN));
         let _ = claims.read(&Partition { topic: "likes".into(), index: 0 }).await;
         let _ = claims.topic("likes").await;
         let key = format!(r#"{{"TableName":"checkpoints","Key":{{"id":{{"S":"{id}"}}}}}}"#);

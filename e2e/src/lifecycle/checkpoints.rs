@@ -11,11 +11,12 @@ use tally_core::ids::ShardCount;
 use tally_testkit::process::{Done, Signal};
 use tally_testkit::until;
 
+use crate::attack::campaign::Actions;
 use crate::attack::engines::ANEW;
-use crate::attack::fleet::{Operator, Service};
+use crate::attack::fleet::{Launcher, Service};
 use crate::attack::laws;
 use crate::attack::stage::Stage;
-use crate::lifecycle::{Story, lose};
+use crate::lifecycle::lose;
 
 /// How long a process may take to find out that it must not start.
 const REFUSED: Duration = Duration::from_secs(120);
@@ -25,27 +26,26 @@ const REFUSED: Duration = Duration::from_secs(120);
 const GROUP: &str = "consumers-anew";
 
 /// Loses the checkpoints, and also the file that defines the counters.
-pub(super) async fn relive(stage: &mut Stage, story: &mut Story, is_own_kafka: bool) -> anyhow::Result<()> {
+pub(super) async fn relive(stage: &mut Stage, story: &mut Actions, is_own_kafka: bool) -> anyhow::Result<()> {
     let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{}.toml", std::process::id(), stage.seed));
     let lived = adopt_anew(stage, story, &file, is_own_kafka).await;
     let _ = std::fs::remove_file(&file);
     lived
 }
 
-async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
-    let operator = stage.fleet.launcher.operator();
+async fn adopt_anew(stage: &mut Stage, story: &mut Actions, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
+    let operator = stage.fleet.launcher.clone();
     stage.changed(200).await?;
     let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
     std::fs::write(file, listed(&defined.json())).context("cannot keep the counters")?;
     stage.fall_silent().await;
-    stage.caught_up(Service::Consumer).await?;
-    stage.caught_up(Service::Streamer).await?;
+    stage.counted().await?;
     for slot in stage.fleet.slots() {
         slot.process().signal(Signal::KILL)?;
         slot.process().exit(REFUSED).await?;
     }
     let lost = stage.engines.emulator.stats().tables["checkpoints"].items;
-    lose(stage, "checkpoints", "id").await?;
+    lose(stage, "checkpoints").await?;
     story.tell(format!("every process killed, and {lost} items of checkpoints gone"));
     for service in [Service::Consumer, Service::Streamer, Service::Api] {
         refuses(stage, service).await?;
@@ -67,12 +67,8 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
     story.tell(done.out.lines().last().unwrap_or_default().to_owned());
     stage.go_on();
 
-    for slot in stage.fleet.slots() {
-        stage.fleet.refill(slot)?;
-    }
-    stage.fleet.ready().await?;
-    stage.caught_up(Service::Consumer).await?;
-    stage.caught_up(Service::Streamer).await?;
+    stage.fleet.refill_all().await?;
+    stage.counted().await?;
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     laws::repair(&stage.fleet.launcher).await?;
     stage.changed(200).await?;
@@ -80,7 +76,7 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Story, file: &Path, is_own_ka
 }
 
 /// Adopts the tables once the group of the killed consumers has no members: Kafka does not accept new offsets before.
-async fn adopted(operator: &Operator, adopt: &[&str]) -> anyhow::Result<Done> {
+async fn adopted(operator: &Launcher, adopt: &[&str]) -> anyhow::Result<Done> {
     let mut last = Err(anyhow!("no attempt was made"));
     let done = until("the group to have no members", REFUSED, async || {
         last = operator.change(adopt).await;

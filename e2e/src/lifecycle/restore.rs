@@ -10,11 +10,12 @@ use tally_adapters::kafka;
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 
+use crate::attack::campaign::Actions;
 use crate::attack::engines::ANEW;
 use crate::attack::fleet::Service;
 use crate::attack::laws;
 use crate::attack::stage::Stage;
-use crate::lifecycle::{Story, TABLES, by_hand, keep, none_is_exact};
+use crate::lifecycle::{TABLES, by_hand, keep, none_is_exact};
 
 const PREFIX: &str = "restored-";
 
@@ -22,11 +23,11 @@ const PREFIX: &str = "restored-";
 const SETTLE: &str = "2s";
 
 /// Restores the tables to a time that is `lose` ago.
-pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lose: Duration) -> anyhow::Result<()> {
+pub(super) async fn relive(stage: &Stage, story: &mut Actions, has_times: bool, lose: Duration) -> anyhow::Result<()> {
     for table in TABLES {
         keep(&stage.engines, table).await?;
     }
-    let operator = stage.fleet.launcher.operator();
+    let operator = stage.fleet.launcher.clone();
     stage.changed(200).await?;
     stage.caught_up(Service::Consumer).await?;
     // Tables are restored to whole seconds.
@@ -55,7 +56,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     ensure!(stage.engines.history.changes() == rows, "a row changed while consumers were paused");
     story.tell("consumers paused, every process stopped, four tables restored");
 
-    stage.engines.move_to(PREFIX, stage.clock);
+    stage.engines.move_to(PREFIX);
     stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
     // The old log has changes that the restored tables do not have, so a new topic is used.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
@@ -67,13 +68,9 @@ pub(super) async fn relive(stage: &Stage, story: &mut Story, has_times: bool, lo
     let good = operator.must(&check).await?;
     story.tell(format!("the group is set back; restore check passed {} points", good.out.lines().count() - 1));
 
-    for slot in stage.fleet.slots() {
-        stage.fleet.refill(slot)?;
-    }
-    stage.fleet.ready().await?;
+    stage.fleet.refill_all().await?;
     let asked = none_is_exact(stage).await?;
-    stage.caught_up(Service::Consumer).await?;
-    stage.caught_up(Service::Streamer).await?;
+    stage.counted().await?;
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;

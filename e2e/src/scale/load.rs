@@ -23,24 +23,13 @@ const BUSY: u64 = 5;
 /// The posts whose counts are sampled, by rank.
 const LOOKED_AT: [usize; 10] = [0, 1, 2, 5, 10, 20, 50, 100, 300, 1_000];
 
-/// The post of each like, in order. Clones share it.
-#[derive(Clone, Default)]
-pub(super) struct Posts(Arc<Mutex<Vec<u32>>>);
-
-impl Posts {
-    /// The post of a like.
-    pub(super) fn post_of(&self, nth: usize) -> Option<u32> {
-        self.0.lock().get(nth).copied()
-    }
-}
-
 pub(super) struct Load {
     rate: u64,
     partitions: u32,
     chance: Chance,
     /// The cumulative share of each post but the busy one.
     upper: Vec<f64>,
-    said: Posts,
+    rows: Rows,
     /// The number of likes of each post.
     counts: Vec<i64>,
     /// The time of each like of the sampled posts.
@@ -48,7 +37,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(posts: u32, rate: u64, partitions: u32) -> Self {
+    /// Likes whose rows will be in `rows`.
+    pub(super) fn new(posts: u32, rate: u64, partitions: u32, rows: Rows) -> Self {
         let mut total = 0.0;
         let weights: Vec<f64> = (1..posts)
             .map(|rank| {
@@ -62,14 +52,14 @@ impl Load {
             partitions,
             chance: Chance::seeded(7),
             upper: weights.into_iter().map(|upper| upper / total).collect(),
-            said: Posts::default(),
+            rows,
             counts: vec![0; posts as usize],
             times: looked_at.map(|post| (post, Vec::new())).collect(),
         }
     }
 
     pub(super) fn said(&self) -> u64 {
-        self.said.0.lock().len() as u64
+        self.rows.0.lock().said.len() as u64
     }
 
     /// Produces the likes of one period.
@@ -83,7 +73,7 @@ impl Load {
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
             broker.append(record, now).context("cannot append a like")?;
-            self.said.0.lock().push(u32::try_from(post).unwrap_or(u32::MAX));
+            self.rows.0.lock().said.push(u32::try_from(post).unwrap_or(u32::MAX));
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
                 times.push(now);
@@ -95,11 +85,6 @@ impl Load {
     fn other(&self) -> usize {
         let drawn = self.chance.fraction();
         1 + self.upper.partition_point(|upper| *upper < drawn).min(self.upper.len().saturating_sub(1))
-    }
-
-    /// A view of the likes so far.
-    pub(super) fn shared(&self) -> Posts {
-        self.said.clone()
     }
 
     /// The sampled counters.
@@ -132,6 +117,8 @@ pub(super) struct Rows(Arc<Mutex<Found>>);
 
 #[derive(Default)]
 struct Found {
+    /// The post of each like, in order.
+    said: Vec<u32>,
     /// Whether each like is a row.
     is_there: Vec<bool>,
     there: u64,
@@ -143,9 +130,9 @@ struct Found {
 
 impl Rows {
     /// Observes the rows and counts in `emulator` from now on.
-    pub(super) fn of(emulator: &Emulator, load: &Load) -> Result<Self, ControlError> {
+    pub(super) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
         let rows = Self::default();
-        let (kept, said) = (rows.clone(), load.shared());
+        let kept = rows.clone();
         emulator.watch("likes", move |changed| {
             let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
                 return;
@@ -153,7 +140,7 @@ impl Rows {
             // Other items of the table, such as the markers of recounts.
             let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
             let is_new = changed.old.is_none();
-            kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref(), &said);
+            kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref());
         })?;
         let kept = rows.clone();
         emulator.watch("like_counts", move |changed| {
@@ -178,13 +165,13 @@ impl Rows {
 
 impl Found {
     /// Records a new row of the user of the `nth` like; `None` stands for any other change.
-    fn note(&mut self, nth: usize, row: Option<&Item>, said: &Posts) {
+    fn note(&mut self, nth: usize, row: Option<&Item>) {
         if self.is_there.len() <= nth {
             self.is_there.resize(nth + 1, false);
         }
         let post = row.and_then(|row| row.text("pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
         let post = post.and_then(|(post, _)| post.parse().ok());
-        if post.is_none() || post != said.post_of(nth) || self.is_there[nth] {
+        if post.is_none() || post != self.said.get(nth).copied() || self.is_there[nth] {
             self.wrong += 1;
             return;
         }

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum as _};
-use tally_core::milestone::Ladder;
 use tally_service::parse_duration;
 use tokio::time::Instant;
 
 use crate::simulation::faults::{kinds, kinds_of_lists, kinds_of_regions};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::outcome::Outcome;
-use crate::simulation::schedule::{Order, run};
+use crate::simulation::schedule::{Form, Order, run};
 
 pub use pool::Pool;
 
@@ -52,27 +51,14 @@ pub struct Simulate {
     /// Seed of the first schedule
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
-    /// Number of events in each
-    #[arg(long, default_value_t = 10_000)]
-    events: u64,
+    #[command(flatten)]
+    form: Form,
     /// Find every mutant
     #[arg(long)]
     mutants: bool,
     /// Find this mutant
     #[arg(long, value_name = "NAME")]
     mutant: Vec<Mutant>,
-    /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
-    #[arg(long, value_name = "LADDER")]
-    milestones: Option<Ladder>,
-    /// List what is trending from the log of changes, and compare every list with the rows
-    #[arg(long)]
-    trends: bool,
-    /// Raise a claim, replace a consumer, or set the group back every second
-    #[arg(long)]
-    restless: bool,
-    /// How many Regions there are: with 2, the second reads what the first publishes
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
-    regions: u8,
     /// Run each schedule twice and compare the traces
     #[arg(long)]
     twice: bool,
@@ -128,17 +114,20 @@ impl Simulate {
     }
 
     fn schedules(&self, pool: &Pool, until: Option<Instant>) -> anyhow::Result<()> {
-        let Self { events, milestones, trends, restless, regions, .. } = *self;
-        let order = |seed| Order { seed, events, milestones, trends, restless, regions, ..Order::default() };
-        let mut tally = Tally::default();
+        let form = self.form;
+        let order = |seed| Order { seed, form, ..Order::default() };
+        let (mut schedules, mut broken, mut all) = (0_u64, 0, Outcome::default());
         let mut first: Option<Outcome> = None;
         let default = if until.is_some() { u64::MAX } else { SEEDS };
         pool.each(self.seeds(until, default).map(order), self.twice, |outcome| {
-            tally.add(&outcome);
-            if tally.schedules.is_multiple_of(PROGRESS) {
-                let _ = writeln!(std::io::stderr(), "{} schedules, seed {} among them", tally.schedules, outcome.seed);
+            schedules += 1;
+            add(&mut all.faults, &outcome.faults);
+            add(&mut all.checked, &outcome.checked);
+            if schedules.is_multiple_of(PROGRESS) {
+                let _ = writeln!(std::io::stderr(), "{schedules} schedules, seed {} among them", outcome.seed);
             }
             if let Some(how) = &outcome.broken {
+                broken += 1;
                 let _ = line(&format!("seed {} broke a law: {how}", outcome.seed));
                 if first.as_ref().is_none_or(|first| outcome.seed < first.seed) {
                     first = Some(outcome);
@@ -146,14 +135,15 @@ impl Simulate {
             }
             true
         })?;
-        tally.print(regions)?;
+        line(&format!("{schedules} schedules, {broken} broke a law; {}", told(&all)))?;
+        print_faults(&all, form.regions)?;
         let Some(first) = first else { return line("every law held") };
         pool::shrink(pool, order(first.seed), &first)?;
-        bail!("{} schedules broke a law, seed {} first", tally.broken, first.seed)
+        bail!("{broken} schedules broke a law, seed {} first", first.seed)
     }
 
     fn find(&self, pool: &Pool, mutants: &[Mutant], until: Option<Instant>) -> anyhow::Result<()> {
-        let events = self.events.min(MUTANT_EVENTS);
+        let form = Form { events: self.form.events.min(MUTANT_EVENTS), ..self.form };
         let finds = if until.is_some() { FINDS_IN_TIME } else { FINDS };
         let (mut missed, mut cut) = (Vec::new(), Vec::new());
         for mutant in mutants {
@@ -161,9 +151,8 @@ impl Simulate {
                 cut.push(mutant.name());
                 continue;
             }
-            let (mutant, milestones, restless) = (*mutant, self.milestones, self.restless);
-            let of_mutant = Order { events, mutant: Some(mutant), milestones, restless, ..Order::default() };
-            let order = |seed| Order { seed, ..of_mutant.clone() };
+            let mutant = *mutant;
+            let order = |seed| Order { seed, form, mutant: Some(mutant), ..Order::default() };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
             let mut ran = BTreeSet::new();
             pool.each(self.seeds(until, SEEDS).map(order), false, |outcome| {
@@ -226,55 +215,46 @@ fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
     spans.get(spans.len() / 2).copied()
 }
 
-/// The results of many schedules.
-#[derive(Debug, Default)]
-struct Tally {
-    schedules: u64,
-    broken: u64,
-    /// The sums over all outcomes.
-    all: Outcome,
+fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    more.iter().for_each(|(what, count)| *all.entry(what.clone()).or_default() += count);
 }
 
-impl Tally {
-    fn add(&mut self, outcome: &Outcome) {
-        self.schedules += 1;
-        self.broken += u64::from(outcome.broken.is_some());
-        let all = &mut self.all;
-        all.events += outcome.events;
-        all.verdicts += outcome.verdicts;
-        all.milestones += outcome.milestones;
-        all.rows += outcome.rows;
-        all.answers += outcome.answers;
-        all.exact += outcome.exact;
-        all.lists += outcome.lists;
-        all.lists_exact += outcome.lists_exact;
-        all.lists_bounded += outcome.lists_bounded;
-        all.virtual_ms += outcome.virtual_ms;
-        for (kind, count) in &outcome.faults {
-            *all.faults.entry(kind.clone()).or_default() += count;
-        }
-    }
+/// What was checked in many schedules.
+fn told(all: &Outcome) -> String {
+    let [events, rows, verdicts, milestones, answers, exact, millis, lists, lists_exact, lists_bounded] = [
+        "events",
+        "rows",
+        "verdicts",
+        "milestones",
+        "answers",
+        "exact",
+        "virtual_ms",
+        "lists",
+        "lists_exact",
+        "lists_bounded",
+    ]
+    .map(|what| all.checked(what));
+    let hours = millis / 3_600_000;
+    let lists = match lists {
+        0 => String::new(),
+        _ => format!("\n{lists} lists judged, {lists_exact} of them exact and {lists_bounded} with a bound"),
+    };
+    format!(
+        "{events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged, {exact} of them exact, {hours} virtual hours{lists}"
+    )
+}
 
-    fn print(&self, regions: u8) -> anyhow::Result<()> {
-        let Self { schedules, broken, all } = self;
-        let Outcome { events, verdicts, milestones, rows, answers, exact, lists, lists_exact, lists_bounded, .. } = all;
-        let hours = all.virtual_ms / 3_600_000;
-        line(&format!(
-            "{schedules} schedules, {broken} broke a law; {events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged, {exact} of them exact, {hours} virtual hours"
-        ))?;
-        if *lists > 0 {
-            line(&format!("{lists} lists judged, {lists_exact} of them exact and {lists_bounded} with a bound"))?;
-        }
-        all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
-        let of_lists = kinds_of_lists().filter(|_| *lists > 0);
-        let of_regions = kinds_of_regions().filter(|_| regions > 1);
-        let missing: Vec<String> =
-            kinds().chain(of_lists).chain(of_regions).filter(|kind| !all.faults.contains_key(kind)).collect();
-        if missing.is_empty() {
-            line("every kind of fault occurred")
-        } else {
-            line(&format!("faults that never occurred: {missing:?}"))
-        }
+/// Prints how often each fault occurred in many schedules, and which never did.
+fn print_faults(all: &Outcome, regions: u8) -> anyhow::Result<()> {
+    all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
+    let of_lists = kinds_of_lists().filter(|_| all.checked("lists") > 0);
+    let of_regions = kinds_of_regions().filter(|_| regions > 1);
+    let expected = kinds().chain(of_lists).chain(of_regions);
+    let missing: Vec<String> = expected.filter(|kind| !all.faults.contains_key(kind)).collect();
+    if missing.is_empty() {
+        line("every kind of fault occurred")
+    } else {
+        line(&format!("faults that never occurred: {missing:?}"))
     }
 }
 

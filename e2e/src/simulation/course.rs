@@ -16,7 +16,7 @@ use crate::simulation::Draws;
 use crate::simulation::abroad::Abroad;
 use crate::simulation::driver::Driver;
 use crate::simulation::driver::counters::Garbled;
-use crate::simulation::events::Events;
+use crate::simulation::events::{Event, Events};
 use crate::simulation::fold::Fold;
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::laws::{Quiet, Steps, exact, held, said, weights};
@@ -98,15 +98,13 @@ impl Course {
         let (crowd, now) = (self.driver.crowd(), world.clock.now());
         let region = profile.listing.as_ref().and_then(Listing::region);
         let strays = other.happens(profile.consuming.misrouted).then_some(profile.partitions);
-        let (broker, from) = (&world.broker, (region, strays));
-        match profile.mix.next_event(other, crowd, defined, profile.partitions) {
-            Some(spoken) => {
-                let place = self.events.produce_other(broker, other, &spoken, from, now);
-                if spoken.early {
-                    world.history.said_early(place);
-                }
-            }
-            None => self.events.produce(broker, chance, crowd, from, now),
+        let (chance, event) = match profile.mix.next_event(other, crowd, defined, profile.partitions) {
+            Some(event) => (other, event),
+            None => (chance, Event::like(chance, crowd)),
+        };
+        let place = self.events.produce(&world.broker, chance, &event, (region, strays), now);
+        if event.early {
+            world.history.said_early(place);
         }
     }
 
@@ -256,12 +254,13 @@ impl Course {
             let Driver { world, profile, .. } = &self.driver;
             abroad.equals(world, profile.counters()).await.context("after the last recount")?;
         }
-        outcome.milestones = self.milestones().await?;
+        outcome.note("milestones", self.milestones().await?);
         let stats = self.driver.world.emulator.stats();
         ensure!(stats.panics == 0, "the emulator panicked {} times", stats.panics);
-        outcome.rows = rows.iter().filter(|row| row.gone.is_none()).count() as u64;
-        outcome.verdicts = self.steps.corrections;
-        self.driver.world.trace.figures("end", &[outcome.rows, outcome.verdicts]);
+        let (rows, verdicts) = (rows.iter().filter(|row| row.gone.is_none()).count() as u64, self.steps.corrections);
+        outcome.note("rows", rows);
+        outcome.note("verdicts", verdicts);
+        self.driver.world.trace.figures("end", &[rows, verdicts]);
         Ok(())
     }
 
@@ -276,7 +275,7 @@ impl Course {
         }
         let spare = letters.difference(&lawful).next();
         ensure!(spare.is_none(), "{spare:?} is a valid event but has a dead letter");
-        self.fold.happened.refused = self.events.refused(&letters);
+        self.fold.happened("misrouted_refused", self.events.refused(&letters));
         Ok(())
     }
 

@@ -316,7 +316,7 @@ impl Driver {
         let key = RowKey { counter: id, shard: shards[self.chance.place(shards.len())] };
         let amount = i64::try_from(self.chance.between(1, 9)).unwrap_or(1);
         let amount = if self.chance.happens(50) || self.profile.hidden { -amount } else { amount };
-        let injected = self.world.tamper().inject(&key, amount).await;
+        let injected = self.world.inject(&key, amount).await;
         if injected {
             self.world.honesty.injected(&key.counter, amount);
             self.enqueue(&key, QueueReason::Drift).await?;

@@ -80,59 +80,24 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Produces another event about likes, or now and then a record that is not an event. With `strays`, it comes from a
+    /// Produces an event, or now and then a record that is not one, and returns its position. With `strays`, it comes from a
     /// producer with another partitioner, for this number of partitions.
     pub(crate) fn produce(
         &mut self,
         broker: &Broker,
         chance: &Chance,
-        crowd: Crowd,
-        (region, strays): (Option<&str>, Option<u32>),
-        at: UnixMillis,
-    ) {
-        let (post, user, direction) = crowd.draw(chance);
-        let poison = chance.below(1_000) < POISONED;
-        let like = encode(&Definition::likes(), &post, direction, Said::Member(&user), None, at);
-        let value = from(region, like.expect("likes have both actions"));
-        let value = if poison { chance.pick(&POISON).to_vec() } else { value };
-        let (counter, present) = (CounterId::likes(post), direction == Direction::Add);
-        let key = counter.post.clone();
-        let effect = (!poison).then_some(Effect::Member { counter, member: user, present });
-        let partition = strays.map(|partitions| stray(&key, partitions));
-        self.append(broker, &key, partition, &value, Record { effect, early: false, at });
-    }
-
-    /// Produces an event about another counter, and returns its position.
-    pub(crate) fn produce_other(
-        &mut self,
-        broker: &Broker,
-        chance: &Chance,
-        spoken: &OtherEvent,
+        event: &Event,
         (region, strays): (Option<&str>, Option<u32>),
         at: UnixMillis,
     ) -> (u32, u64) {
         let poison = chance.below(1_000) < POISONED;
-        let value = if poison { chance.pick(&POISON_OF_COUNTERS).to_vec() } else { from(region, spoken.value(at)) };
-        let counter = spoken.counter();
-        let effect = match spoken.membership() {
-            Some((member, present)) => Effect::Member { counter, member, present },
-            None => Effect::Amount { counter, n: spoken.amount() },
-        };
-        let record = Record { effect: (!poison).then_some(effect), early: spoken.early, at };
-        let partition = strays.map(|partitions| stray(spoken.post(), partitions));
-        self.append(broker, spoken.post(), spoken.partition.or(partition), &value, record)
-    }
-
-    fn append(
-        &mut self,
-        broker: &Broker,
-        key: &PostId,
-        partition: Option<u32>,
-        value: &[u8],
-        record: Record,
-    ) -> (u32, u64) {
-        let said = Outgoing { topic: TOPIC, partition, key: Some(key.as_bytes()), value: Some(value), headers: &[] };
-        let written = broker.append(said, record.at).expect("the topic is there");
+        let values = if event.definition.name == CounterName::LIKES { &POISON[..] } else { &POISON_OF_COUNTERS };
+        let value = if poison { chance.pick(values).to_vec() } else { from(region, event.value(at)) };
+        let key = &event.post;
+        let partition = event.partition.or(strays.map(|partitions| stray(key, partitions)));
+        let said = Outgoing { topic: TOPIC, partition, key: Some(key.as_bytes()), value: Some(&value), headers: &[] };
+        let written = broker.append(said, at).expect("the topic is there");
+        let record = Record { effect: (!poison).then(|| event.effect()), early: event.early, at };
         self.said.entry(written.partition).or_default().push(record);
         (written.partition, written.offset.0)
     }
@@ -172,16 +137,12 @@ impl Events {
     }
 }
 
-/// The name and kind of a counter, the actions that add and remove, and the field of the member.
-type Stated = (&'static str, &'static str, &'static str, Option<&'static str>, Option<&'static str>);
-
 /// Every counter that a schedule may define.
-const COUNTERS: [Stated; 4] = [
-    ("retweets", "set", "retweet", Some("unretweet"), None),
-    ("replies", "set", "reply", Some("unreply"), Some("reply_id")),
-    ("views", "sum", "view", None, None),
-    ("score", "sum", "raise", Some("lower"), None),
-];
+pub(crate) fn entries() -> [Entry; 4] {
+    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
+    let retweets = Entry::set("retweets", "retweet", Some("unretweet"));
+    [retweets, replies, Entry::sum("views", "view", None), Entry::sum("score", "raise", Some("lower"))]
+}
 
 /// The counters of a schedule in addition to likes.
 #[derive(Clone, Debug, Default)]
@@ -194,9 +155,9 @@ pub(crate) struct Mix {
     share: u64,
 }
 
-/// An event about a counter of the mix.
+/// An event.
 #[derive(Clone, Debug)]
-pub(crate) struct OtherEvent {
+pub(crate) struct Event {
     definition: Definition,
     post: PostId,
     direction: Direction,
@@ -205,7 +166,7 @@ pub(crate) struct OtherEvent {
     /// The amount, for a sum.
     amount: u32,
     /// The partition, if it is not that of the post. An amount may be in any partition.
-    pub(crate) partition: Option<u32>,
+    partition: Option<u32>,
     /// Whether it is produced before its action is defined.
     pub(crate) early: bool,
 }
@@ -257,7 +218,7 @@ impl Mix {
         crowd: Crowd,
         defined: &Definitions,
         partitions: u32,
-    ) -> Option<OtherEvent> {
+    ) -> Option<Event> {
         if self.is_empty() || !chance.happens(self.share) {
             return None;
         }
@@ -268,7 +229,7 @@ impl Mix {
         let definition = *sayable.get(chance.place(sayable.len()))?;
         let sum = definition.kind() == CounterKind::Sum;
         let removes = definition.remove.is_some() && chance.happens(crowd.unlikes);
-        Some(OtherEvent {
+        Some(Event {
             definition: definition.clone(),
             post: crowd.post(chance),
             direction: if removes { Direction::Remove } else { Direction::Add },
@@ -280,33 +241,28 @@ impl Mix {
     }
 }
 
-impl OtherEvent {
-    /// The key of the record.
-    pub(crate) fn post(&self) -> &PostId {
-        &self.post
+impl Event {
+    /// Draws an event about likes.
+    pub(crate) fn like(chance: &Chance, crowd: Crowd) -> Self {
+        let (post, user, direction) = crowd.draw(chance);
+        let (definition, member) = (Definition::likes(), Some(user));
+        Self { definition, post, direction, member, amount: 0, partition: None, early: false }
     }
 
     /// The value of the record.
-    pub(crate) fn value(&self, at: UnixMillis) -> Vec<u8> {
+    fn value(&self, at: UnixMillis) -> Vec<u8> {
         let said = self.member.as_ref().map_or(Said::Amount(self.amount), Said::Member);
         let value = encode(&self.definition, &self.post, self.direction, said, None, at);
         value.expect("the direction is one of the definition's")
     }
 
-    /// The counter that it is about.
-    pub(crate) fn counter(&self) -> CounterId {
-        CounterId { post: self.post.clone(), name: self.definition.name.clone() }
-    }
-
-    /// The member of a set, and whether it is added.
-    pub(crate) fn membership(&self) -> Option<(UserId, bool)> {
-        Some((self.member.clone()?, self.direction == Direction::Add))
-    }
-
-    /// The gain of a sum.
-    pub(crate) fn amount(&self) -> i64 {
-        let amount = i64::from(self.amount);
-        if self.direction == Direction::Add { amount } else { -amount }
+    fn effect(&self) -> Effect {
+        let counter = CounterId { post: self.post.clone(), name: self.definition.name.clone() };
+        let (amount, is_added) = (i64::from(self.amount), self.direction == Direction::Add);
+        match &self.member {
+            Some(member) => Effect::Member { counter, member: member.clone(), present: is_added },
+            None => Effect::Amount { counter, n: if is_added { amount } else { -amount } },
+        }
     }
 }
 
@@ -316,17 +272,7 @@ pub(crate) fn named(name: &str) -> CounterName {
 }
 
 fn defined() -> impl Iterator<Item = Definition> {
-    COUNTERS.into_iter().map(|(name, kind, add, remove, member)| {
-        let entry = Entry {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
-            add: add.to_owned(),
-            remove: remove.map(str::to_owned),
-            member: member.map(str::to_owned),
-            ..Entry::default()
-        };
-        Definition::try_from(&entry).expect("the counters of the mix are well formed")
-    })
+    entries().into_iter().map(|entry| Definition::try_from(&entry).expect("the counters of the mix are well formed"))
 }
 
 /// A member's id. Replies have ids of their own.

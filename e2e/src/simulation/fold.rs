@@ -66,23 +66,10 @@ pub(crate) struct Fold {
     finished: BTreeMap<u32, u64>,
     /// Amounts that were produced before they were defined, and are in a sum.
     counted: BTreeSet<(u32, u64)>,
-    pub(crate) happened: Happened,
-}
-
-/// How often rare events happened.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Happened {
-    /// Another process took over a partition.
-    pub(crate) take_overs: u64,
-    /// A partition was read again from far before its safe offset.
-    pub(crate) replays: u64,
-    /// A replay has brought back a removed member for a while.
-    pub(crate) resurrections: u64,
-    /// A tombstone was deleted.
-    pub(crate) expirations: u64,
-    /// A misrouted event became a row, or was rejected beside a routed one.
-    pub(crate) misrouted: u64,
-    pub(crate) refused: u64,
+    /// How often rare events happened: another process took over a partition, a partition was read again from far before its
+    /// safe offset, that has brought back a removed member for a while, a tombstone was deleted, a misrouted event became a row
+    /// or was rejected beside a routed one.
+    pub(crate) rare: BTreeMap<&'static str, u64>,
 }
 
 impl Fold {
@@ -100,8 +87,13 @@ impl Fold {
             owners: BTreeMap::new(),
             finished: BTreeMap::new(),
             counted: BTreeSet::new(),
-            happened: Happened::default(),
+            rare: BTreeMap::new(),
         }
+    }
+
+    /// Something rare has happened so often.
+    pub(crate) fn happened(&mut self, what: &'static str, times: u64) {
+        *self.rare.entry(what).or_default() += times;
     }
 
     /// Processes the changes since the last call.
@@ -168,7 +160,7 @@ impl Fold {
             let kept = UnixMillis(gone * 1_000).since(at) + UNDER_WAY;
             ensure!(kept >= self.tombstones, "its tombstone expires too early: {kept:?}");
         }
-        self.happened.misrouted += u64::from(!version.is_routed());
+        self.happened("misrouted", u64::from(!version.is_routed()));
         let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
         let misrouted = (!version.is_routed()).then_some(version);
         // An event that was applied and is not finished is applied again, however long its process was stopped.
@@ -186,7 +178,7 @@ impl Fold {
         } else if version <= row.newest {
             let of = (&self.claims, &self.replays);
             ensure!(may_return, "it comes back after {:?} without a replay: {of:?}", row.newest);
-            self.happened.resurrections += 1;
+            *self.rare.entry("resurrection").or_default() += 1;
         }
         (row.now, row.newest) = (Some((version, gone)), row.newest.max(version));
         row.misrouted = row.misrouted.max(misrouted);
@@ -196,7 +188,7 @@ impl Fold {
     fn deleted(&mut self, at: UnixMillis, member: &Member, old: (Version, Option<u64>)) -> anyhow::Result<()> {
         let gone = old.1.context("a live member is deleted")?;
         ensure!(gone * 1_000 <= at.0, "a tombstone is deleted before it expires");
-        self.happened.expirations += 1;
+        self.happened("tombstone_expired", 1);
         self.rows.get_mut(member).context("an unknown row is deleted")?.now = None;
         Ok(())
     }
@@ -247,8 +239,8 @@ impl Fold {
             let waits = events.record(partition, new.greatest).filter(|record| record.at < safe_at);
             ensure!(waits.is_none(), "{waits:?} was acknowledged by then and is not done");
         }
-        self.happened.take_overs += new.n - old.n;
-        self.happened.replays += u64::from(new.is_replaying && !old.is_replaying);
+        self.happened("claim_taken_over", new.n - old.n);
+        self.happened("replay", u64::from(new.is_replaying && !old.is_replaying));
         self.claims.insert(partition, new);
         self.finish(events, partition, new.greatest)
     }

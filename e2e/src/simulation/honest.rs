@@ -78,9 +78,7 @@ struct Judged {
     ahead: AtomicU64,
     /// Edits by hand: the sums of negative and of positive changes of each counter.
     injected: Mutex<BTreeMap<String, (i64, i64)>>,
-    answers: AtomicU64,
-    exact: AtomicU64,
-    lies: AtomicU64,
+    count: Mutex<Count>,
     first_lie: OnceLock<String>,
 }
 
@@ -101,10 +99,8 @@ impl Honesty {
 
     /// The same of answers that are sums over several Regions.
     pub(crate) fn of_all(histories: Vec<History>, delay: Duration, reorder: Duration) -> Self {
-        let (ahead, injected) = (AtomicU64::new(0), Mutex::default());
-        let (answers, exact, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let first_lie = OnceLock::new();
-        Self(Arc::new(Judged { histories, delay, reorder, ahead, injected, answers, exact, lies, first_lie }))
+        let (ahead, injected, count) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
+        Self(Arc::new(Judged { histories, delay, reorder, ahead, injected, count, first_lie: OnceLock::new() }))
     }
 
     /// From now on `as_of` may be `by` ahead because of a streamer's clock, unless the error is so large that the clock is not
@@ -129,12 +125,12 @@ impl Honesty {
 
     /// Describes the lie in `answer`, which its reader has just received, if there is one.
     pub(crate) fn lie(&self, answer: &Answer) -> Option<String> {
-        let Judged { histories, delay, reorder, ahead, injected, answers, exact, lies, first_lie } = &*self.0;
-        answers.fetch_add(1, Ordering::Relaxed);
+        let Judged { histories, delay, reorder, ahead, injected, count, first_lie } = &*self.0;
+        count.lock().answers += 1;
         if !answer.exact {
             return None;
         }
-        exact.fetch_add(1, Ordering::Relaxed);
+        count.lock().exact += 1;
         let ahead = Duration::from_millis(ahead.load(Ordering::Relaxed));
         let late = delay.saturating_add(*reorder).saturating_sub(MARGIN);
         let from = UnixMillis(answer.as_of).minus(late).minus(ahead);
@@ -152,7 +148,7 @@ impl Honesty {
         if lawful.contains(&answer.value) && unreadable.is_none() {
             return None;
         }
-        lies.fetch_add(1, Ordering::Relaxed);
+        count.lock().lies += 1;
         let Answer { value, version, as_of, .. } = answer;
         let mut lie = format!(
             "{id} was answered as exactly {value} (version {version}, as of {as_of}), and its rows, with what was said before \
@@ -177,9 +173,7 @@ impl Honesty {
 
     /// The counts so far.
     pub(crate) fn count(&self) -> Count {
-        let [answers, exact, lies] =
-            [&self.0.answers, &self.0.exact, &self.0.lies].map(|count| count.load(Ordering::Relaxed));
-        Count { answers, exact, lies }
+        *self.0.count.lock()
     }
 }
 

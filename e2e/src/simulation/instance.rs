@@ -84,13 +84,7 @@ pub(crate) struct Life {
 impl Slot {
     /// A place without a process.
     pub(crate) fn new(role: Role, nth: u64) -> Self {
-        let name = match role {
-            Role::Consumer => format!("consumer-{nth}"),
-            Role::Streamer => format!("streamer-{nth}"),
-            Role::Recounter => format!("recounter-{nth}"),
-            Role::Api => format!("api-{nth}"),
-            Role::Trends => format!("trends-{nth}"),
-        };
+        let name = format!("{role:?}-{nth}").to_lowercase();
         let (due, door) = (Some(Instant::now()), Door::default());
         Self { role, name, life: None, due, door, nth, lives: 0 }
     }

@@ -2,15 +2,15 @@
 //! the store's changes of rows, not from the log.
 
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Included};
 
 use anyhow::{Context, ensure};
 use tally_adapters::memory::log::TopicReader;
-use tally_core::ids::{CounterName, PostId, Region};
+use tally_core::ids::{CounterName, Region};
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_trends::{BoardRules, Claim, Place, Published, Ranked, Reason, Shelf, Top, Window};
+use tally_localstack::oracle::{Oracle, Sums};
+use tally_trends::{BoardRules, Claim, Place, Published, Reason, Shelf, Top, Window};
 
 use crate::simulation::history::{History, RowChange};
 use crate::simulation::mutant::Mutant;
@@ -58,10 +58,10 @@ pub(crate) struct Lists {
     /// The topic after compaction: the time and value of each key.
     kept: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     messages: u64,
-    /// The changes of rows, by second, and their number.
-    seconds: BTreeMap<u64, Vec<RowChange>>,
+    /// The changes of rows, and their number.
+    oracle: Oracle,
     taken: usize,
-    gained: Vec<Gained>,
+    gained: Gained,
     pub(crate) judged: Judged,
 }
 
@@ -90,9 +90,9 @@ impl Lists {
             told: 0,
             kept: BTreeMap::new(),
             messages: 0,
-            seconds: BTreeMap::new(),
+            oracle: Oracle::default(),
             taken: 0,
-            gained: windows().into_iter().map(Gained::over).collect(),
+            gained: Gained::default(),
             judged: Judged::default(),
         })
     }
@@ -101,7 +101,9 @@ impl Lists {
     pub(crate) async fn look(&mut self, history: &History) -> anyhow::Result<()> {
         let changes = history.rows_behind(self.taken);
         self.taken += changes.len();
-        changes.into_iter().for_each(|change| self.seconds.entry(change.second).or_default().push(change));
+        for RowChange { counter, second, before, after } in changes {
+            self.oracle.add(&counter, second, before, after);
+        }
         for Message { key, value, .. } in self.messages().await {
             self.messages += 1;
             match &value {
@@ -151,18 +153,10 @@ impl Lists {
 
     /// Compares the lists of the published moment with the rows.
     fn judge(&mut self) -> anyhow::Result<()> {
-        let moment = self.told;
-        for gained in &mut self.gained {
-            gained.advance(&self.seconds, moment);
-            for place in &self.places {
-                let top = told(&self.shelf, place, gained.window)?;
-                listed(&top, gained.of(place), RULES.list).with_context(|| {
-                    format!("the list of {place:?} over {} at {moment}, {:?}", gained.window, top.claim)
-                })?;
-                self.judged.lists += 1;
-                self.judged.exact += u64::from(top.claim == Claim::Exact);
-                self.judged.bounded += u64::from(matches!(top.claim, Claim::Bound(_)));
-            }
+        for claim in self.gained.compare(&self.oracle, &self.shelf, &self.places, self.told)? {
+            self.judged.lists += 1;
+            self.judged.exact += u64::from(claim == Claim::Exact);
+            self.judged.bounded += u64::from(matches!(claim, Claim::Bound(_)));
         }
         Ok(())
     }
@@ -178,17 +172,8 @@ impl Lists {
         shelf.read_whole();
         shelf.settle();
         let Some(moment) = shelf.moment() else { return Ok(()) };
-        for window in windows() {
-            let mut gained = Gained::over(window);
-            gained.advance(&self.seconds, moment);
-            for place in &self.places {
-                let top = told(&shelf, place, window)?;
-                listed(&top, gained.of(place), RULES.list).with_context(|| {
-                    format!("for a new reader: the list of {place:?} over {window} at {moment}, {:?}", top.claim)
-                })?;
-            }
-        }
-        Ok(())
+        let compared = Gained::default().compare(&self.oracle, &shelf, &self.places, moment);
+        compared.map(drop).context("for a new reader")
     }
 
     /// The published moment.
@@ -217,107 +202,24 @@ fn told(shelf: &Shelf, place: &Place, window: Window) -> anyhow::Result<Top> {
     top.with_context(|| format!("there is no list of {place:?} over {window} at {:?}", shelf.moment()))
 }
 
-/// The gain of each subject.
-pub(crate) type Sums = BTreeMap<PostId, i64>;
-
-static NOTHING: Sums = Sums::new();
-
-/// The gains of all places over one window, which moves with time.
-#[derive(Debug)]
-pub(super) struct Gained {
-    pub(super) window: Window,
-    /// The last second before the window, and the last one in it.
-    from: u64,
-    to: u64,
-    sums: BTreeMap<CounterName, BTreeMap<Option<Region>, Sums>>,
-}
+/// The gains of every place over every window, which move with time.
+#[derive(Debug, Default)]
+struct Gained(BTreeMap<(Place, Window), Sums>);
 
 impl Gained {
-    /// No gains yet.
-    pub(super) fn over(window: Window) -> Self {
-        Self { window, from: 0, to: 0, sums: BTreeMap::new() }
-    }
-
-    /// Moves the end of the window to `moment`, which is no earlier than before.
-    pub(super) fn advance(&mut self, seconds: &BTreeMap<u64, Vec<RowChange>>, moment: u64) {
-        let from = self.window.from(moment);
-        let between = |from, to| seconds.range((Excluded(from), Included(to))).flat_map(|(_, changes)| changes);
-        between(self.to, moment).for_each(|change| self.add(change, 1));
-        between(self.from, from).for_each(|change| self.add(change, -1));
-        (self.from, self.to) = (from, moment);
-    }
-
-    fn add(&mut self, change: &RowChange, sign: i64) {
-        let RowChange { counter, before, after, .. } = change;
-        let places = self.sums.entry(counter.name.clone()).or_default();
-        let mut gain = |region: Option<&Region>, gained: i64| {
-            let sums = places.entry(region.cloned()).or_default();
-            let sum = sums.entry(counter.post.clone()).or_default();
-            *sum += sign * gained;
-            if *sum == 0 {
-                sums.remove(&counter.post);
-            }
-        };
-        for ((region, weight), gains) in [(before, -1), (after, 1)] {
-            gain(None, gains * weight);
-            region.iter().for_each(|region| gain(Some(region), gains * weight));
+    /// Compares all lists of a moment, which is no earlier than before, with the rows, and returns what they claim.
+    fn compare(&mut self, oracle: &Oracle, shelf: &Shelf, places: &[Place], moment: u64) -> anyhow::Result<Vec<Claim>> {
+        let mut claims = Vec::new();
+        for (window, place) in windows().into_iter().flat_map(|window| places.iter().map(move |place| (window, place)))
+        {
+            let gained = self.0.entry((place.clone(), window)).or_default();
+            gained.move_to(oracle, (&place.counter, place.region.as_ref()), (window.from(moment), moment));
+            let Top { list, claim } = told(shelf, place, window)?;
+            let items: Vec<_> = list.items.iter().map(|item| (item.subject.to_string(), item.count())).collect();
+            let wrong = claim.bound().map(|bound| gained.contradict(bound, &items, RULES.list)).unwrap_or_default();
+            ensure!(wrong.is_empty(), "the list of {place:?} over {window} at {moment}, {claim:?}: {wrong:?}");
+            claims.push(claim);
         }
-    }
-
-    /// The gains of the subjects of `place`.
-    pub(super) fn of(&self, place: &Place) -> &Sums {
-        let places = self.sums.get(&place.counter);
-        places.and_then(|places| places.get(&place.region)).unwrap_or(&NOTHING)
-    }
-}
-
-/// An exact list must be the first `k` of `gained`. In a list with a bound, no count may be off by more, and no unlisted
-/// subject may beat the last one by more.
-pub(crate) fn listed(top: &Top, gained: &BTreeMap<PostId, i64>, k: usize) -> anyhow::Result<()> {
-    let items = &top.list.items;
-    let worth = gained.iter().filter(|(_, sum)| **sum >= 1);
-    let mut right: Vec<Ranked> = worth.map(|(subject, sum)| Ranked::new(subject.clone(), *sum)).collect();
-    right.sort_unstable();
-    match top.claim {
-        Claim::Unknown(_) => {}
-        Claim::Exact => {
-            right.truncate(k);
-            ensure!(*items == right, "{items:?} is listed, but rows gained {right:?}");
-        }
-        Claim::Bound(bound) => {
-            for item in items {
-                let sum = gained.get(&item.subject).copied().unwrap_or(0);
-                ensure!(item.count().abs_diff(sum) <= bound, "{item:?} is listed, but its rows gained {sum}");
-            }
-            let last = items.get(k.saturating_sub(1)).map_or(0, Ranked::count);
-            let bound = i64::try_from(bound).unwrap_or(i64::MAX);
-            let unlisted = right.iter().find(|right| !items.iter().any(|item| item.subject == right.subject));
-            let beats = unlisted.filter(|unlisted| unlisted.count().saturating_sub(last) > bound);
-            ensure!(beats.is_none(), "{items:?} is listed, and {beats:?} is not");
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use tally_trends::List;
-
-    use super::*;
-
-    #[test]
-    fn a_list_is_exact_or_within_its_bound() {
-        let post = |name: &str| PostId::new(name).expect("an id");
-        let gained = [("a", 5), ("b", 3), ("c", 3), ("d", -1)].map(|(name, sum)| (post(name), sum)).into();
-        let holds = |items: &[(&str, i64)], claim| {
-            let items = items.iter().map(|(name, count)| Ranked::new(post(name), *count)).collect();
-            let list = List { moment: 9, from: 0, items, complete: false };
-            listed(&Top { list, claim }, &gained, 2).is_ok()
-        };
-        assert!(holds(&[("a", 5), ("b", 3)], Claim::Exact));
-        assert!(!holds(&[("a", 5), ("c", 3)], Claim::Exact) && !holds(&[("a", 5)], Claim::Exact));
-        assert!(holds(&[("a", 4), ("c", 2)], Claim::Bound(1)) && !holds(&[("a", 3), ("c", 2)], Claim::Bound(1)));
-        assert!(holds(&[("a", 5), ("d", 1)], Claim::Bound(2)) && !holds(&[("a", 5), ("d", 0)], Claim::Bound(2)));
-        assert!(!holds(&[("a", 5)], Claim::Bound(2)) && holds(&[("a", 5)], Claim::Bound(3)));
+        Ok(claims)
     }
 }

@@ -18,38 +18,25 @@ pub struct Outcome {
     pub hash: u64,
     /// How often each kind of fault occurred.
     pub faults: BTreeMap<String, u64>,
-    /// The number of events.
-    pub events: u64,
-    /// The number of rows at the end.
-    pub rows: u64,
-    /// The number of recount verdicts that were checked.
-    pub verdicts: u64,
-    /// The number of milestones that were checked.
-    #[serde(default)]
-    pub milestones: u64,
-    /// The number of judged answers of the API.
-    #[serde(default)]
-    pub answers: u64,
-    /// The number of those that were exact.
-    #[serde(default)]
-    pub exact: u64,
-    /// The number of judged lists of what is trending.
-    #[serde(default)]
-    pub lists: u64,
-    /// The number of those that were exact.
-    #[serde(default)]
-    pub lists_exact: u64,
-    /// The number of those with a bound.
-    #[serde(default)]
-    pub lists_bounded: u64,
-    /// Its duration in virtual time.
-    pub virtual_ms: u64,
+    /// The numbers of events, of rows at the end, of checked verdicts of recounts and milestones, of judged answers and lists,
+    /// and of milliseconds of virtual time.
+    pub checked: BTreeMap<String, u64>,
     /// The last lines of the trace, if they were asked for.
     #[serde(default)]
     pub lines: Vec<String>,
 }
 
 impl Outcome {
+    /// Notes how many of these were checked.
+    pub(crate) fn note(&mut self, what: &str, count: u64) {
+        self.checked.insert(what.to_owned(), count);
+    }
+
+    /// How many of these were checked.
+    pub fn checked(&self, what: &str) -> u64 {
+        self.checked.get(what).copied().unwrap_or_default()
+    }
+
     /// The broken law that reveals a mutant. A schedule that was stopped reveals nothing, since a mutant that only runs
     /// forever breaks no law.
     pub fn mutant_found(&self) -> Option<&str> {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +15,7 @@ use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::{Chance, Stage, Stop};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
@@ -233,29 +233,19 @@ impl Producer for FaultyProducer {
     }
 }
 
-/// The number of messages under way. Clones share it.
+/// The messages under way, each of which holds a lock of a reader. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnderWay(Arc<AtomicUsize>);
-
-/// A message under way.
-struct OneUnderWay(UnderWay);
-
-impl Drop for OneUnderWay {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub(crate) struct UnderWay(Arc<RwLock<()>>);
 
 impl UnderWay {
     /// Counts a message as under way until the guard is dropped.
-    fn one(&self) -> OneUnderWay {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        OneUnderWay(self.clone())
+    fn one(&self) -> OwnedRwLockReadGuard<()> {
+        Arc::clone(&self.0).try_read_owned().expect("nobody writes")
     }
 
     /// Whether a message is under way.
     pub(crate) fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.0.try_write().is_err()
     }
 
     /// Waits until no message is under way.

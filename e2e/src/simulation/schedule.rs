@@ -14,7 +14,6 @@ use crate::simulation::abroad::{Abroad, Place};
 use crate::simulation::course::Course;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::Events;
-use crate::simulation::fold::{Fold, Happened};
 use crate::simulation::instance::{Role, Slot};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::outcome::Outcome;
@@ -32,15 +31,35 @@ const APART: u64 = 0x0061_7061_7274;
 /// The same for what happens in a second Region.
 const ABROAD: u64 = 0x0061_6272_6f61;
 
+/// What a schedule consists of, besides what is drawn.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(about = None, long_about = None)]
+pub struct Form {
+    /// Number of events
+    #[arg(long, default_value_t = 10_000)]
+    pub events: u64,
+    /// Record who reaches these totals first: `50`, `10,100`, or `every:50`
+    #[arg(long, value_name = "LADDER")]
+    pub milestones: Option<Ladder>,
+    /// List what is trending from the log of changes, and compare every list with the rows
+    #[arg(long)]
+    pub trends: bool,
+    /// Raise a claim, replace a consumer, or set the group back every second
+    #[arg(long)]
+    pub restless: bool,
+    /// How many Regions there are: with 2, the second reads what the first publishes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub regions: u8,
+}
+
 /// Run one schedule and print its outcome as JSON
 #[derive(Args, Clone, Debug, Default)]
 pub struct Order {
     /// Seed of the schedule
     #[arg(long)]
     pub seed: u64,
-    /// Number of events
-    #[arg(long, default_value_t = 10_000)]
-    pub events: u64,
+    #[command(flatten)]
+    pub form: Form,
     /// Mutant, which breaks a rule
     #[arg(long, value_name = "NAME")]
     pub mutant: Option<Mutant>,
@@ -50,21 +69,25 @@ pub struct Order {
     /// Kinds of faults that are left out
     #[arg(long, value_delimiter = ',')]
     pub without: Vec<String>,
-    /// Record who reaches these totals first
-    #[arg(long, value_name = "LADDER")]
-    pub milestones: Option<Ladder>,
-    /// List what is trending
-    #[arg(long)]
-    pub trends: bool,
-    /// Raise a claim, replace a consumer, or set the group back every second
-    #[arg(long)]
-    pub restless: bool,
-    /// How many Regions there are: with 2, the second reads what the first publishes
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
-    pub regions: u8,
     /// Include the last lines of the trace
     #[arg(long)]
     pub lines: bool,
+}
+
+impl Order {
+    /// The flags that stand for it.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let Self { seed, form, mutant, spared, without, lines } = self;
+        let Form { events, milestones, trends, restless, regions } = form;
+        let mut flags =
+            vec![format!("--seed={seed}"), format!("--events={events}"), format!("--regions={}", regions.max(&1))];
+        flags.extend(mutant.map(|mutant| format!("--mutant={}", mutant.name())));
+        flags.extend(milestones.map(|ladder| format!("--milestones={ladder}")));
+        flags.extend((!without.is_empty()).then(|| format!("--without={}", without.join(","))));
+        let switches = [("--trends", trends), ("--restless", restless), ("--spared", spared), ("--lines", lines)];
+        flags.extend(switches.into_iter().filter(|(_, is_on)| **is_on).map(|(name, _)| name.to_owned()));
+        flags
+    }
 }
 
 /// Runs one schedule in its own runtime, under paused time.
@@ -83,7 +106,7 @@ async fn schedule(order: &Order) -> Outcome {
     let chance = Chance::seeded(order.seed);
     let other = Chance::seeded(order.seed ^ OTHERS);
     let profile = profile(order, [&chance, &other]);
-    let mut outcome = Outcome { seed: order.seed, events: order.events, ..Outcome::default() };
+    let mut outcome = Outcome { seed: order.seed, ..Outcome::default() };
     let (world, abroad) = match worlds(order, &profile).await {
         Ok(worlds) => worlds,
         Err(error) => return Outcome { broken: Some(format!("{error:#}")), ..outcome },
@@ -112,20 +135,23 @@ async fn schedule(order: &Order) -> Outcome {
         broker_back: None,
         letters_back: None,
         store_back: None,
-        stir: order.restless.then_some(began),
+        stir: order.form.restless.then_some(began),
     };
     let mut course = Course::of(driver, abroad);
     let held = course.whole(&mut outcome).await;
     let Course { driver: Driver { world, slots, .. }, events, fold, lists, .. } = course;
     outcome.broken = held.err().map(|error| format!("{error:#}"));
     outcome.hash = world.trace.hash();
-    outcome.virtual_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    outcome.note("events", order.form.events);
+    outcome.note("virtual_ms", u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     count_faults(&world, &events);
-    count_rows(&world, &fold);
-    let judged = world.honesty.count();
-    (outcome.answers, outcome.exact) = (judged.answers, judged.exact);
-    let judged = lists.map(|lists| lists.judged).unwrap_or_default();
-    (outcome.lists, outcome.lists_exact, outcome.lists_bounded) = (judged.lists, judged.exact, judged.bounded);
+    fold.rare.iter().for_each(|(kind, count)| world.coverage.add(kind, *count));
+    let (answers, lists) = (world.honesty.count(), lists.map(|lists| lists.judged).unwrap_or_default());
+    outcome.note("answers", answers.answers);
+    outcome.note("exact", answers.exact);
+    outcome.note("lists", lists.lists);
+    outcome.note("lists_exact", lists.exact);
+    outcome.note("lists_bounded", lists.bounded);
     outcome.faults = world.coverage.all();
     if order.lines {
         outcome.lines = world.trace.lines();
@@ -138,16 +164,16 @@ async fn schedule(order: &Order) -> Outcome {
 
 /// The profile of the schedule: drawn, and then changed as ordered.
 fn profile(order: &Order, chances: [&Chance; 2]) -> Profile {
-    let mut profile = Profile::draw(chances, order.events, order.mutant, &order.without);
+    let mut profile = Profile::draw(chances, order.form.events, order.mutant, &order.without);
     if order.mutant.is_none() && Chance::seeded(order.seed ^ APART).happens(30) {
         (profile.apart, profile.streamers) = (true, profile.streamers * 2);
     }
-    profile.milestones = order.milestones.unwrap_or(profile.milestones);
-    if order.trends || order.mutant.is_some_and(Mutant::is_of_lists) {
+    profile.milestones = order.form.milestones.unwrap_or(profile.milestones);
+    if order.form.trends || order.mutant.is_some_and(Mutant::is_of_lists) {
         profile.list(order.seed, order.mutant);
         profile.spare(&order.without);
     }
-    if order.restless {
+    if order.form.restless {
         profile.unsettle();
     }
     profile
@@ -165,24 +191,9 @@ fn count_faults(world: &World, events: &Events) {
     world.coverage.add("said_before_defined", events.all().filter(|(.., record)| record.early).count() as u64);
 }
 
-/// Adds what has happened to rows and claims to the coverage.
-fn count_rows(world: &World, fold: &Fold) {
-    let Happened { take_overs, replays, resurrections, expirations, misrouted, refused } = fold.happened;
-    for (kind, count) in [
-        ("claim_taken_over", take_overs),
-        ("replay", replays),
-        ("resurrection", resurrections),
-        ("tombstone_expired", expirations),
-        ("misrouted", misrouted),
-        ("misrouted_refused", refused),
-    ] {
-        world.coverage.add(kind, count);
-    }
-}
-
 /// The world of a schedule, and the second Region where it has one.
 async fn worlds(order: &Order, profile: &Profile) -> anyhow::Result<(Arc<World>, Option<Abroad>)> {
-    if order.regions < 2 && !order.mutant.is_some_and(Mutant::is_of_regions) {
+    if order.form.regions < 2 && !order.mutant.is_some_and(Mutant::is_of_regions) {
         return Ok((World::new(profile, None).await?, None));
     }
     let world = World::new(profile, Some(Place::Home)).await?;

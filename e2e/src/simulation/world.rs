@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{self, Connection, Consistency, Cursor, ScannedRow, Segment, Settings};
+use tally_adapters::dynamodb::{self, Connection, Consistency, ScannedRow, Segment, Settings};
 use tally_adapters::memory::PartitionCache;
 use tally_adapters::memory::log::Broker;
 use tally_core::cached::StandingAt;
@@ -21,6 +18,7 @@ use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
+use tally_testkit::every;
 
 use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::Breaches;
@@ -37,6 +35,7 @@ use crate::simulation::registers::{Registers, Writes};
 use crate::simulation::trace::Trace;
 use crate::simulation::wire::Wire;
 use crate::simulation::wire::tampered::Remembered;
+use crate::tables::Tables;
 use crate::undisturbed;
 
 /// The time at which every schedule begins.
@@ -67,26 +66,8 @@ pub(crate) struct World {
     pub(crate) place: Option<Place>,
     /// Runs the harness's own tasks.
     pub(crate) host: Host,
-    pub(crate) calm: Calm,
-}
-
-/// The harness's own access to the tables, without the faults of processes.
-pub(crate) struct Calm {
-    rows: dynamodb::Rows,
-    pub(crate) claims: Claims,
-    pub(crate) counters: Counters,
-    pub(crate) changes: Changes,
-    pub(crate) checkpoints: dynamodb::Checkpoints,
-    pub(crate) recounts: dynamodb::Recounts,
-    pub(crate) stream: dynamodb::Streams,
-    connection: Connection,
-}
-
-impl Calm {
-    /// Creates missing tables.
-    pub(crate) async fn ensure_tables(&self) -> anyhow::Result<()> {
-        dynamodb::ensure_tables(&self.connection).await.context("cannot create the tables")
-    }
+    /// The harness's own access to the tables, without the faults of processes.
+    pub(crate) calm: Tables,
 }
 
 /// The settings of a process's clients. They make one attempt, since the SDK's own retries are not drawn from the seed. They
@@ -128,16 +109,6 @@ impl World {
         writes.watch(&emulator)?;
         let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
         let broker = topics(profile, place);
-        let calm = Calm {
-            rows: dynamodb::Rows::new(&connection),
-            claims: Claims::new(&connection, clock),
-            counters: Counters::new(&connection),
-            changes: Changes::new(&connection),
-            checkpoints: dynamodb::Checkpoints::new(&connection),
-            recounts: dynamodb::Recounts::new(&connection),
-            stream: dynamodb::Streams::new(&connection),
-            connection: connection.clone(),
-        };
         Ok(Self {
             journal: Journal::of(&broker, profile.changes),
             emulator,
@@ -156,7 +127,7 @@ impl World {
             pulse: Pulse::new(),
             place,
             host: Host::new("harness").with_clock(clock),
-            calm,
+            calm: Tables::over(&connection, clock),
         })
     }
 
@@ -176,15 +147,7 @@ impl World {
 
     /// Every row.
     pub(crate) async fn rows(&self) -> anyhow::Result<Vec<ScannedRow>> {
-        let (mut rows, mut after): (_, Option<Cursor>) = (Vec::new(), None);
-        loop {
-            let page = self.calm.rows.scan(Segment { index: 0, of: 1 }, after.as_ref()).await?;
-            rows.extend(page.items);
-            after = page.next;
-            if after.is_none() {
-                return Ok(rows);
-            }
-        }
+        Ok(every(async |after| self.calm.rows.scan(Segment { index: 0, of: 1 }, after).await).await?)
     }
 
     /// The counters of `ids`. A missing one is empty.
@@ -241,9 +204,17 @@ impl World {
         Ok(found)
     }
 
-    /// Changes counters by hand.
-    pub(crate) fn tamper(&self) -> Tamper {
-        Tamper(self.emulator.clone())
+    /// Adds `amount` to a shard's count and to the total by hand, like an operator's mistake.
+    pub(crate) async fn inject(&self, key: &RowKey, amount: i64) -> bool {
+        let body = json!({
+            "TableName": "like_counts",
+            "Key": {"post_id": {"S": key.counter.stored()}},
+            "UpdateExpression": "ADD #s :d, #t :d",
+            "ConditionExpression": "attribute_exists(#p)",
+            "ExpressionAttributeNames": {"#s": format!("s{}", key.shard), "#t": "likes", "#p": "post_id"},
+            "ExpressionAttributeValues": {":d": {"N": amount.to_string()}},
+        });
+        undisturbed::send(&self.emulator, "UpdateItem", &body).await
     }
 
     /// Whether the queue of row keys, the queued audit and the losses are empty.
@@ -268,23 +239,4 @@ fn topics(profile: &Profile, place: Option<Place>) -> Broker {
         broker.create_topic(BOARDS, listing.boards);
     }
     broker
-}
-
-/// Changes counters by hand, without telling any process.
-#[derive(Clone)]
-pub(crate) struct Tamper(Emulator);
-
-impl Tamper {
-    /// Adds `amount` to a shard's count and to the total, like an operator's mistake.
-    pub(crate) async fn inject(&self, key: &RowKey, amount: i64) -> bool {
-        let body = json!({
-            "TableName": "like_counts",
-            "Key": {"post_id": {"S": key.counter.stored()}},
-            "UpdateExpression": "ADD #s :d, #t :d",
-            "ConditionExpression": "attribute_exists(#p)",
-            "ExpressionAttributeNames": {"#s": format!("s{}", key.shard), "#t": "likes", "#p": "post_id"},
-            "ExpressionAttributeValues": {":d": {"N": amount.to_string()}},
-        });
-        undisturbed::send(&self.0, "UpdateItem", &body).await
-    }
 }

@@ -13,12 +13,12 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt, stream};
-use serde::Serialize;
+use serde_json::json;
 use tally_count_api::extract;
 use tally_service::Stop;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::page::{Command, Problem, Snapshot, Stack};
+use crate::page::{Command, Refusal, Snapshot, Stack};
 
 /// What the page may load and where it may be shown: everything from here, nothing inline, never in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -105,17 +105,22 @@ pub fn routes(stack: Arc<dyn Stack>, stop: Stop) -> Router {
         .with_state(stack)
 }
 
-#[derive(Serialize)]
-struct Done {
-    done: String,
+async fn act(State(stack): State<Arc<dyn Stack>>, extract::Json(command): extract::Json<Command>) -> Response {
+    match stack.act(command).await {
+        Ok(done) => Json(json!({ "done": done })).into_response(),
+        Err(error) => problem(&error),
+    }
 }
 
-async fn act(
-    State(stack): State<Arc<dyn Stack>>,
-    extract::Json(command): extract::Json<Command>,
-) -> Result<Json<Done>, Problem> {
-    let done = stack.act(command).await?;
-    Ok(Json(Done { done }))
+/// The answer to an action that was not carried out. The page is served to this machine alone, so causes may be shown.
+fn problem(error: &anyhow::Error) -> Response {
+    let (status, kind, title) = match error.is::<Refusal>() {
+        true => (StatusCode::CONFLICT, "urn:tally:problem:refused", "Not possible now"),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, "urn:tally:problem:failed", "Failed"),
+    };
+    let headers = [(header::CONTENT_TYPE, "application/problem+json"), (header::CACHE_CONTROL, "no-store")];
+    let body = json!({"type": kind, "title": title, "status": status.as_u16(), "detail": format!("{error:#}")});
+    (status, headers, Json(body)).into_response()
 }
 
 /// A snapshot now and each second, until `stop`.

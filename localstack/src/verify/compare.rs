@@ -115,12 +115,12 @@ pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters
     let mut differences = rows.astray.clone();
     for counted in counters.defined() {
         let found = Found { rows, counters, counted };
-        differences.extend(match counted {
-            Counted::Likes => found.users_with(&ledger.likes, &ledger.names),
-            Counted::Retweets => found.users_with(&ledger.retweets, &ledger.names),
-            Counted::Replies | Counted::Uses => found.made_with(ledger),
-            Counted::Views => found.amounts_with(ledger),
-        });
+        match counted {
+            Counted::Likes => found.users_with(&ledger.likes, &ledger.names, &mut differences),
+            Counted::Retweets => found.users_with(&ledger.retweets, &ledger.names, &mut differences),
+            Counted::Replies | Counted::Uses => found.made_with(ledger, &mut differences),
+            Counted::Views => found.amounts_with(ledger, &mut differences),
+        }
     }
     differences
 }
@@ -141,22 +141,21 @@ impl<'a> Found<'a> {
             .map(|(index, found, id)| (index, id, found))
     }
 
-    fn users_with(&self, said: &Pairs, names: &Names) -> Differences {
-        let (mut differences, mut total) = (Differences::default(), 0);
+    fn users_with(&self, said: &Pairs, names: &Names, differences: &mut Differences) {
+        let mut total = 0;
         for (index, id, found) in self.subjects(names) {
             total += found.users.len() as u64;
             for user in 0..names.users() {
-                member(&mut differences, said.has(index, user), found.users.contains(&user), || {
+                member(differences, said.has(index, user), found.users.contains(&user), || {
                     format!("{} of {id}", names.user(user))
                 });
             }
         }
-        self.in_all(&mut differences, said.total(), total);
-        differences
+        self.in_all(differences, said.total(), total);
     }
 
-    fn made_with(&self, ledger: &Ledger) -> Differences {
-        let (mut differences, mut total, names) = (Differences::default(), 0, &ledger.names);
+    fn made_with(&self, ledger: &Ledger, differences: &mut Differences) {
+        let (mut total, names) = (0, &ledger.names);
         let made = ledger.made(self.counted);
         let mut said = BTreeMap::<usize, BTreeSet<Made>>::new();
         for (one, subject) in made.all() {
@@ -166,24 +165,22 @@ impl<'a> Found<'a> {
             total += found.made.len() as u64;
             let said = said.remove(&index).unwrap_or_default();
             for one in said.symmetric_difference(&found.made) {
-                member(&mut differences, said.contains(one), found.made.contains(one), || {
+                member(differences, said.contains(one), found.made.contains(one), || {
                     let name = if self.counted == Counted::Uses { names.tagged(*one) } else { names.reply(*one) };
                     format!("{name} of {id}")
                 });
             }
         }
-        self.in_all(&mut differences, made.total(), total);
-        differences
+        self.in_all(differences, made.total(), total);
     }
 
-    fn amounts_with(&self, ledger: &Ledger) -> Differences {
-        let (mut differences, mut total) = (Differences::default(), 0);
+    fn amounts_with(&self, ledger: &Ledger, differences: &mut Differences) {
+        let mut total = 0;
         for (index, id, found) in self.subjects(&ledger.names) {
             total += found.total();
-            amount(&mut differences, ledger.views.of(index), found.total(), || id.to_string());
+            amount(differences, ledger.views.of(index), found.total(), || id.to_string());
         }
-        amount(&mut differences, ledger.views.total(), total, || format!("{} in all", self.counted.name()));
-        differences
+        amount(differences, ledger.views.total(), total, || format!("{} in all", self.counted.name()));
     }
 
     fn in_all(&self, differences: &mut Differences, said: u64, rows: u64) {

@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use tally_core::ports::ChangeStream as _;
+use tally_core::changes::{Effect, Entry};
+use tally_core::ports::{ChangeStream as _, Position};
+use tally_core::tally::read;
 use tokio::time::Instant;
 
 use crate::counters::Counted;
 use crate::ledger::Pairs;
+use crate::oracle::{Oracle, Sums};
 use crate::probe::Client;
 use crate::services::WINDOWS;
 use crate::verify::compare::Rows;
-use crate::verify::sightings::{Claim, List, Oracle, Sighting, lists};
+use crate::verify::sightings::{Claim, List, MOST, Sighting, lists};
 use crate::verify::{Differences, Verify};
 
 /// How long a list may take to have everything: the moment lies some seconds back, and a service that was killed replays.
@@ -68,52 +71,44 @@ impl Evidence {
 
 impl Verify<'_> {
     /// Each list once it has everything, and all that were seen before.
-    pub(super) async fn lists(&self, rows: &Rows) -> anyhow::Result<(ComparedLists, Differences)> {
-        let mut differences = Differences::default();
+    pub(super) async fn lists(&self, rows: &Rows, differences: &mut Differences) -> anyhow::Result<ComparedLists> {
         let (client, lists) = (Client::new(self.0.api), lists(self.0));
         let since = self.0.clock.now().0.div_ceil(1000);
         self.0.screen.step("waiting until lists of what is trending have all of it");
         for list in &lists {
-            let has_all = |moment, _: &Sighting| moment >= since;
-            if let Err(why) = self.until(&client, list, PATIENCE, has_all).await {
+            if let Err(why) = self.until(&client, list, since).await {
                 differences.add(|| format!("{list} never had everything: {why}"));
             }
         }
         if self.0.is_disturbed {
-            differences.extend(self.exact_again(&client, &lists).await?);
+            self.exact_again(&client, &lists, differences).await?;
         }
         let (oracle, evidence) = (self.oracle().await?, self.evidence().await?);
         let mut compared = ComparedLists { each: self.0.is_disturbed, ..ComparedLists::default() };
         if evidence.whole == 0 {
-            differences.extend(stream_with_rows(&oracle, rows));
-            differences.extend(self.stream_with_ledger(&oracle));
+            stream_with_rows(&oracle, rows, differences);
+            self.stream_with_ledger(&oracle, differences);
         }
         for (list, sightings) in self.0.sightings.seen() {
             let before = differences.count;
-            let seen = compared.judge(&list, &sightings, &oracle, &evidence, &mut differences);
+            let seen = compared.judge(&list, &sightings, &oracle, &evidence, differences);
             compared.wrong += usize::from(differences.count > before);
             if compared.each && seen.provable >= FEW && seen.proved * 100 < seen.provable * ENOUGH {
                 differences.add(|| format!("{list}: exact at {} of {} moments", seen.proved, seen.provable));
             }
             compared.seen.insert(list, seen);
         }
-        Ok((compared, differences))
+        Ok(compared)
     }
 
-    /// Sightings at a list until it is as wanted.
-    async fn until(
-        &self,
-        client: &Client,
-        list: &List,
-        patience: Duration,
-        wanted: impl Fn(u64, &Sighting) -> bool,
-    ) -> Result<(), String> {
-        let deadline = Instant::now() + patience;
+    /// Sightings at a list until it has everything from before this second.
+    async fn until(&self, client: &Client, list: &List, since: u64) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let looked = self.0.sightings.look(client, list).await;
             let last = self.0.sightings.last(list);
             match (looked, last) {
-                (Ok(()), Some((moment, sighting))) if wanted(moment, &sighting) => return Ok(()),
+                (Ok(()), Some((moment, _))) if moment >= since => return Ok(()),
                 (Ok(()), Some((moment, sighting))) if Instant::now() >= deadline => {
                     return Err(format!("it is of {moment} and says {:?}", sighting.claim));
                 }
@@ -124,9 +119,8 @@ impl Verify<'_> {
     }
 
     /// A window after the last loss lists are exact again: the shortest window is waited for.
-    async fn exact_again(&self, client: &Client, lists: &[List]) -> anyhow::Result<Differences> {
+    async fn exact_again(&self, client: &Client, lists: &[List], differences: &mut Differences) -> anyhow::Result<()> {
         self.0.screen.step("waiting for one window without a loss: a minute");
-        let mut differences = Differences::default();
         let shortest: tally_trends::Window = WINDOWS[0].parse()?;
         let last = self.0.clock.now().0 / 1000;
         let patience = Duration::from_secs(shortest.span() * 2) + PATIENCE;
@@ -149,11 +143,11 @@ impl Verify<'_> {
             differences
                 .add(|| format!("{list}: not exact a window after the last loss: {:?}", self.0.sightings.last(list)));
         }
-        Ok(differences)
+        Ok(())
     }
 
     async fn evidence(&self) -> anyhow::Result<Evidence> {
-        let losses = self.persist(|| self.0.engines.store.log.losses()).await?;
+        let losses = self.0.engines.store.log.losses().await?;
         let losses = losses.0.keys().map(|number| number.0 / 1000).collect();
         let since = self.0.began.0.div_ceil(1000);
         let kept = self.0.clock.now().0.saturating_sub(self.0.engines.store.kept.as_millis().try_into()?);
@@ -165,17 +159,29 @@ impl Verify<'_> {
     /// Everything that the stream still shows.
     async fn oracle(&self) -> anyhow::Result<Oracle> {
         let store = &self.0.engines.store;
-        let label = store.stream.info().await.map_err(tally_core::fault::Fault::from)?.label;
+        let label = store.stream.info().await?.label;
         let mut oracle = Oracle::default();
-        for shard in self.persist(|| async { Ok(store.stream.shards(&label).await?) }).await? {
-            self.shard_records(&label, &shard.id).await?.iter().for_each(|record| oracle.take(record));
+        for shard in store.stream.shards(&label).await? {
+            let mut iterator = store.stream.iterator(&label, &shard.id, Position::Oldest).await?;
+            loop {
+                let page = store.stream.records(&iterator, 1_000).await?;
+                for entry in page.records.iter().filter_map(read).filter_map(|record| Entry::of(&record)) {
+                    let Effect::Weighed { before, after, .. } = entry.effect else { continue };
+                    let [before, after] = [before, after].map(|side| (side.region, side.weight));
+                    oracle.add(&entry.key.counter, entry.second, before, after);
+                }
+                match page.next {
+                    Some(next) if !page.records.is_empty() => iterator = next,
+                    _ => break,
+                }
+            }
         }
         Ok(oracle)
     }
 
     /// Regions of the load's members, by its ledger and by the rows' changes.
-    fn stream_with_ledger(&self, oracle: &Oracle) -> Differences {
-        let (mut differences, ledger) = (Differences::default(), &self.0.ledger);
+    fn stream_with_ledger(&self, oracle: &Oracle, differences: &mut Differences) {
+        let ledger = &self.0.ledger;
         let names = &ledger.names;
         for counted in self.0.counters.defined() {
             let Some(definition) = self.0.counters.definition(counted) else { continue };
@@ -201,13 +207,11 @@ impl Verify<'_> {
                 }
             }
         }
-        differences
     }
 }
 
 /// What the stream tells of comes to what the rows weigh.
-fn stream_with_rows(oracle: &Oracle, rows: &Rows) -> Differences {
-    let mut differences = Differences::default();
+fn stream_with_rows(oracle: &Oracle, rows: &Rows, differences: &mut Differences) {
     let mut totals = BTreeMap::<_, i64>::new();
     for name in oracle.names() {
         for (subject, sum) in oracle.totals(name, None) {
@@ -223,7 +227,6 @@ fn stream_with_rows(oracle: &Oracle, rows: &Rows) -> Differences {
     for ((name, subject), told) in totals {
         differences.add(|| format!("{subject} {name}: there are no rows, their changes come to {told}"));
     }
-    differences
 }
 
 impl ComparedLists {
@@ -236,24 +239,32 @@ impl ComparedLists {
         evidence: &Evidence,
         differences: &mut Differences,
     ) -> Seen {
-        let (mut seen, mut window) = (Seen::default(), oracle.window(list));
+        let (mut seen, mut sums) = (Seen::default(), Sums::default());
         for (moment, sighting) in sightings {
             seen.moments += 1;
             let provable = evidence.is_provable(sighting.from, *moment);
             seen.provable += usize::from(provable);
-            match &sighting.claim {
+            let bound = match &sighting.claim {
                 Claim::Bound(0) => {
                     seen.exact += 1;
                     seen.proved += usize::from(provable);
+                    Some(0)
                 }
-                Claim::Bound(_) => *seen.reasons.entry("bound".to_owned()).or_default() += 1,
-                Claim::Unknown(reason) => *seen.reasons.entry(reason.clone()).or_default() += 1,
-            }
+                Claim::Bound(bound) => {
+                    *seen.reasons.entry("bound".to_owned()).or_default() += 1;
+                    Some(*bound)
+                }
+                Claim::Unknown(reason) => {
+                    *seen.reasons.entry(reason.clone()).or_default() += 1;
+                    None
+                }
+            };
             if sighting.from < evidence.whole {
                 self.unknown += 1;
                 continue;
             }
-            let wrong = window.moved_to(sighting.from, *moment).contradict(sighting);
+            sums.move_to(oracle, (&list.name, list.region.as_ref()), (sighting.from, *moment));
+            let wrong = bound.map(|bound| sums.contradict(bound, &sighting.items, MOST)).unwrap_or_default();
             if let Some(first) = wrong.first() {
                 let (claim, places) = (&sighting.claim, wrong.len());
                 differences.add(|| format!("{list} at {moment}, {claim:?}: {places} wrong, as {first}"));
@@ -337,7 +348,7 @@ mod tests {
         compared.seen.insert(list, seen);
         assert_eq!(
             found.listed,
-            ["likes over 1m at 121, Bound(0): 1 wrong, as place 1: listed Some((\"a\", 1)), by the stream None"]
+            ["likes over 1m at 121, Bound(0): 1 wrong, as place 1: listed Some((\"a\", 1)), by the changes None"]
         );
         let said = "1 lists compared, 0 wrong (2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost)\n    \
                     likes over 1m              2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost";

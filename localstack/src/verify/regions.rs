@@ -25,22 +25,22 @@ impl Verify<'_> {
         us: &Verify<'_>,
         rows: &Rows,
         counters: &CountsTable,
-    ) -> anyhow::Result<(ComparedRegions, Differences)> {
-        let (theirs, there, mut differences) = us.tables().await?;
-        let drift = observe::drift(&us.persist(|| us.0.engines.store.recounts.runs(u32::MAX)).await?);
+        differences: &mut Differences,
+    ) -> anyhow::Result<ComparedRegions> {
+        let (theirs, there, mut found) = us.tables().await?;
+        let drift = observe::drift(&us.0.engines.store.recounts.runs(u32::MAX).await?);
         if drift.corrected > 0 {
-            differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
+            found.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }
         let both = [rows, &theirs];
         let all: CountsTable =
             counters.iter().chain(&there).map(|(id, counter)| (id.clone(), counter.clone())).collect();
         self.0.screen.step("waiting until both Regions answer the same sums");
-        differences.extend(us.answers(&both, &all, PATIENCE).await?);
-        let differences = differences.named("in us: ");
-        let mut found = self.answers(&both, &all, PATIENCE).await?;
-        found.extend(differences);
+        found.extend(us.answers(&both, &all, PATIENCE).await?);
+        differences.extend(self.answers(&both, &all, PATIENCE).await?);
+        differences.extend(found.named("in us: "));
         let (events, posts) = (us.0.ledger.events(), self.posts(&all).len());
-        Ok((ComparedRegions { events, rows: theirs.iter().map(|(_, rows)| rows.rows).sum(), posts }, found))
+        Ok(ComparedRegions { events, rows: theirs.iter().map(|(_, rows)| rows.rows).sum(), posts })
     }
 }
 

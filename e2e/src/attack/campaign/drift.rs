@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
-use serde_json::json;
+use tally_adapters::dynamodb::inject_drift;
 use tally_adapters::kafka;
 use tally_core::ids::{CounterId, PostId};
 use tally_service::{Stop, Switch};
@@ -19,12 +19,11 @@ use tokio::time::{Instant, sleep};
 use crate::attack::campaign::{Actions, Extent};
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
-use crate::attack::load::send_all;
+use crate::attack::load::{self, send_all};
 use crate::attack::recoveries::Recoveries;
 use crate::attack::stage::{SETTLES, Stage};
 use crate::simulation::honest::Honesty;
 use crate::simulation::{Draws, events};
-use crate::undisturbed;
 
 /// How many counts are changed, and by how much: more than their rows change, and less than a recount refuses to correct.
 const DRIFTED: u64 = 20;
@@ -94,7 +93,7 @@ async fn rounds(
         let quiet = Instant::now();
         sleep(BEFORE).await;
         let began = drift(stage, posts, corrections).await?;
-        before.merge(ages.between(quiet, began));
+        before.merge(between(ages, quiet, began));
         let corrected = async {
             until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in()).await?;
             anyhow::Ok(Instant::now())
@@ -104,7 +103,7 @@ async fn rounds(
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
         actions.recovered("corrected", slowest);
         actions.recovered("recount ended", took);
-        meanwhile.merge(ages.between(began, ended));
+        meanwhile.merge(between(ages, began, ended));
         stage.all_well()?;
     }
     let more = meanwhile.percentile(99).as_secs_f64() - before.percentile(99).as_secs_f64();
@@ -120,15 +119,9 @@ async fn drift(stage: &Stage, posts: &[CounterId], corrections: &Corrections) ->
     for id in posts {
         stage.honesty.injected(id, DRIFT);
         corrections.expect(id);
-        let changed = json!({
-            "TableName": "like_counts",
-            "Key": {"post_id": {"S": id.stored()}},
-            "UpdateExpression": "ADD likes :n, s0 :n",
-            "ConditionExpression": "attribute_exists(likes)",
-            "ExpressionAttributeValues": {":n": {"N": DRIFT.to_string()}},
-        });
         // A post without likes does not have a counter yet.
-        let done = async || undisturbed::send(&stage.engines.emulator, "UpdateItem", &changed).await;
+        let tables = stage.engines.tables();
+        let done = async || inject_drift(&tables.connection, &id.post, DRIFT).await.unwrap_or(false);
         until(&format!("{id} to be changed by hand"), COUNTED, done).await?;
     }
     Ok(Instant::now())
@@ -138,7 +131,7 @@ async fn drift(stage: &Stage, posts: &[CounterId], corrections: &Corrections) ->
 async fn recount(stage: &Stage, posts: &[CounterId], began: Instant) -> anyhow::Result<Duration> {
     let posts = posts.iter().map(|id| id.post.as_str());
     let words: Vec<&str> = ["recount"].into_iter().chain(posts).collect();
-    stage.fleet.launcher.operator().change(&words).await?;
+    stage.fleet.launcher.change(&words).await?;
     Ok(began.elapsed())
 }
 
@@ -211,11 +204,7 @@ impl Reader<'_> {
     async fn ask(&self, id: &CounterId) -> anyhow::Result<()> {
         let address = self.api.public().context("the api has no public address yet")?;
         let (asked, since) = (Instant::now(), self.corrections.since(id));
-        let answer = tally_testkit::http::get(address, &format!("/v1/posts/{}/likes", id.post)).await;
-        // A busy API claims nothing.
-        let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(()) };
-        let count =
-            serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))?;
+        let Some(count) = load::likes(address, &id.post).await? else { return Ok(()) };
         // A count that is wrong, or has become wrong meanwhile, cannot be judged.
         let Some(since) = since.filter(|since| self.corrections.since(id) == Some(*since)) else { return Ok(()) };
         if let Some(lie) = self.strict.lie(&count) {
@@ -232,21 +221,13 @@ impl Reader<'_> {
     }
 }
 
-/// When each like of a probe was counted, and how long after its Kafka acknowledgement. Clones share it.
-#[derive(Clone, Debug, Default)]
-struct Ages(Arc<Mutex<Vec<(Instant, Duration)>>>);
+/// When each like of a probe was acknowledged by Kafka, and how long after that it was counted.
+type Ages = Mutex<Vec<(Instant, Duration)>>;
 
-impl Ages {
-    fn add(&self, said: Instant, age: Duration) {
-        self.0.lock().push((said, age));
-    }
-
-    fn between(&self, from: Instant, until: Instant) -> Recoveries {
-        let ages = self.0.lock();
-        let mut between = Recoveries::default();
-        ages.iter().filter(|(said, _)| (from..until).contains(said)).for_each(|(_, age)| between.add(*age));
-        between
-    }
+fn between(ages: &Ages, from: Instant, until: Instant) -> Recoveries {
+    let mut between = Recoveries::default();
+    ages.lock().iter().filter(|(said, _)| (from..until).contains(said)).for_each(|(_, age)| between.add(*age));
+    between
 }
 
 /// Likes its own post, one like after the other, and requests the count until it includes the like.
@@ -259,20 +240,12 @@ async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Resu
         likes += 1;
         send_all(producer.clone(), stage.ledger.clone(), vec![unsent]).await?;
         let said = Instant::now();
-        while counted(stage, &post).await < likes {
+        while stage.likes(&post).await? < i64::try_from(likes)? {
             ensure!(said.elapsed() < COUNTED, "like {likes} of {post} is not counted");
             sleep(LOOK).await;
         }
-        ages.add(said, said.elapsed());
+        ages.lock().push((said, said.elapsed()));
         sleep(stage.chance.millis(SHORTEST, LONGEST)).await;
     }
     Ok(())
-}
-
-/// The likes of a post according to the API; 0 if it does not answer.
-async fn counted(stage: &Stage, post: &PostId) -> u64 {
-    let Some(address) = stage.fleet.api().public() else { return 0 };
-    let answer = tally_testkit::http::get(address, &format!("/v1/posts/{post}/likes")).await;
-    let count = answer.and_then(|answer| serde_json::from_str::<serde_json::Value>(&answer.body).ok());
-    count.and_then(|count| count["likes"].as_u64()).unwrap_or(0)
 }

@@ -19,6 +19,7 @@ use crate::attack::proxy::Mode;
 use crate::attack::stage::Stage;
 use crate::attack::{engines, laws};
 use crate::simulation::Draws;
+use crate::undisturbed::switch_stream;
 
 /// The shortest and the longest time in milliseconds for which the API is stopped.
 const SHORTEST: u64 = 1_000;
@@ -107,9 +108,9 @@ async fn trim(stage: &Stage) -> anyhow::Result<()> {
 
 /// Switches the stream off while rows change, and on again.
 async fn switch(stage: &Stage) -> anyhow::Result<()> {
-    stage.engines.switch_stream(false).await?;
+    switch_stream(&stage.engines.emulator, false).await?;
     stage.changed(LOST).await?;
-    stage.engines.switch_stream(true).await
+    switch_stream(&stage.engines.emulator, true).await
 }
 
 /// The longest time in milliseconds for which a replica follows its primary, and for which the primary then runs alone.
@@ -138,9 +139,8 @@ async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration>
     stage.clock.sleep(stage.chance.millis(50, ALONE)).await;
     engines.fail_over(primary, replica).await?;
     let (began, since) = (Instant::now(), stage.clock.now());
-    let taken_over = engines.redis().context("the replica took over")?;
-    let cache = engines::cache(&taken_over, &engines.ports().prefix)?;
-    let partitions = engines.ports().log.config().await?.context("there is no log of changes")?.partitions;
+    let cache = engines.cache()?.context("the replica took over")?;
+    let partitions = engines.tables().changes.config().await?.context("there is no log of changes")?.partitions;
     until("the cache to say what is true now", patience, async || {
         for partition in 0..partitions {
             let Ok(got) = cache.get(partition, &[]).await else { return false };

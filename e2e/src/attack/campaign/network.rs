@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::attack::campaign::{Actions, Extent};
 use crate::attack::engines::Dependency;
 use crate::attack::fleet::Service;
-use crate::attack::proxy::{Mode, Proxy};
+use crate::attack::proxy::{Effects, Mode, Proxy};
 use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
@@ -29,13 +29,24 @@ pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Act
             for kind in KINDS {
                 weather(stage, proxy, kind, *dependency, extent.span).await?;
                 stage.all_well()?;
-                let (rows, counts) =
-                    tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
-                actions.recovered(format!("{} {kind}", dependency.name()), rows.max(counts));
+                actions.recovered(format!("{} {kind}", dependency.name()), caught_up(stage).await?);
             }
         }
     }
     Ok(actions)
+}
+
+/// Waits until both logs have caught up, side by side.
+async fn caught_up(stage: &Stage) -> anyhow::Result<Duration> {
+    let (rows, counts) = tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
+    Ok(rows.max(counts))
+}
+
+/// Fails if a fault had no effect since `before`.
+fn felt(proxy: &Proxy, before: Effects, mode: Mode) -> anyhow::Result<()> {
+    let effects = proxy.effects().since(before);
+    ensure!(effects.felt(mode), "it had no effect: {effects:?}");
+    Ok(())
 }
 
 /// Applies one network fault for a while.
@@ -56,10 +67,9 @@ async fn weather(
     }
     // Idle connections notice nothing, so there may have to be a request first.
     let felt = async || proxy.effects().since(before).felt(mode);
-    tally_testkit::until("the weather to be felt", Duration::from_secs(20), felt).await?;
+    let weather = format!("{} to feel {kind}", dependency.name());
+    tally_testkit::until(&weather, Duration::from_secs(20), felt).await?;
     proxy.calm();
-    let effects = proxy.effects().since(before);
-    ensure!(effects.felt(mode), "{kind} had no effect on {}: {effects:?}", dependency.name());
     Ok(())
 }
 
@@ -83,13 +93,10 @@ pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Act
             proxy.set(mode);
             named(stage, *dependency).await.with_context(|| format!("{} {kind}", dependency.name()))?;
             stage.clock.sleep(extent.span).await;
-            let effects = proxy.effects().since(before);
-            ensure!(effects.felt(mode), "{kind} had no effect on {}: {effects:?}", dependency.name());
+            felt(proxy, before, mode).with_context(|| format!("{} {kind}", dependency.name()))?;
             proxy.calm();
             stage.all_well()?;
-            let (rows, counts) =
-                tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
-            let recovery = rows.max(counts);
+            let recovery = caught_up(stage).await?;
             actions.recovered(format!("{} {kind}", dependency.name()), recovery);
             ensure!(recovery < extent.recovery, "{} {kind}: recovery took {recovery:?}", dependency.name());
         }
@@ -126,7 +133,7 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
         for (dependency, proxy) in &stage.engines.proxies {
             let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
-            stage.fleet.launcher.operator().change(&["audit", "start"]).await?;
+            stage.fleet.launcher.change(&["audit", "start"]).await?;
             let before = proxy.effects();
             proxy.set(Mode::Blackhole);
             // This is long enough for every service to have sent a request without an answer.
@@ -139,16 +146,11 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
                 actions.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
                 stage.fleet.refill(slot)?;
             }
-            let effects = proxy.effects().since(before);
-            ensure!(
-                effects.felt(Mode::Blackhole),
-                "the silence of {} affected no process: {effects:?}",
-                dependency.name()
-            );
+            felt(proxy, before, Mode::Blackhole).with_context(|| format!("silent {}", dependency.name()))?;
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
-            tokio::try_join!(stage.caught_up(Service::Consumer), stage.caught_up(Service::Streamer))?;
+            caught_up(stage).await?;
             actions.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
         }
     }

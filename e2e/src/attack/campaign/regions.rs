@@ -14,16 +14,16 @@ use tally_adapters::kafka;
 use tally_adapters::memory::Mirror;
 use tally_core::ids::PostId;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Host, Stop};
+use tally_service::{Chance, Stop, Supervisor};
 use tally_testkit::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::attack::campaign::{Actions, Extent, report};
 use crate::attack::engines::{Engines, Roles};
-use crate::attack::fleet::{Fleet, Launcher, Service, Slot};
+use crate::attack::fleet::{Fleet, Launcher, Slot};
 use crate::attack::load::{Counted, Parts};
-use crate::attack::stage::{Abroad, Follower, Ground, SETTLES, Stage, Under, follow};
+use crate::attack::stage::{Abroad, Ground, SETTLES, Stage, Under, well};
 use crate::simulation::Draws;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -75,10 +75,8 @@ struct Regions {
     stages: Vec<Stage>,
     parts: Parts,
     orders: watch::Sender<Order>,
-    mirrors: Vec<Follower>,
+    mirrors: Supervisor,
     chance: Chance,
-    /// Runs the mirrors.
-    _host: Host,
 }
 
 pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under: Under) -> anyhow::Result<String> {
@@ -97,7 +95,7 @@ pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under:
         let cached = stage.engines.redis().is_some();
         judged.push((name, Box::pin(stage.judge()).await.context(name)?, cached));
     }
-    mirrors.iter().try_for_each(Follower::well)?;
+    well(&mirrors)?;
     for (name, part) in &parts {
         let Count { answers, exact, lies } = part.verdict().with_context(|| format!("the part of {name}"))?;
         actions.notes.push(format!("parts of {name} answered         {answers}, {exact} exact, {lies} wrong"));
@@ -116,24 +114,24 @@ impl Regions {
         ensure!(brokers[0].is_some() == brokers[1].is_some(), "--broker and --remote-broker need each other");
         let mut engines = Vec::new();
         for (broker, copy) in brokers.into_iter().zip([COPIES[1], COPIES[0]]) {
-            let host = Host::new("attack");
-            let started = Engines::start(&host, broker, Roles::Kept, under.redis, &[COUNTS, copy]).await?;
-            engines.push((host, Arc::new(started)));
+            let tasks = Supervisor::new("attack");
+            let started = Engines::start(&tasks, broker, Roles::Kept, under.redis, &[COUNTS, copy]).await?;
+            engines.push((tasks, Arc::new(started)));
         }
-        let part = |(name, (_, engines)): (_, &(Host, Arc<Engines>))| {
+        let part = |(name, (_, engines)): (_, &(Supervisor, Arc<Engines>))| {
             (name, Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO))
         };
         let parts: Parts = NAMES.into_iter().zip(&engines).map(part).collect();
-        let (host, orders) = (Host::new("mirrors"), watch::Sender::new(Order::Copy));
-        let mut mirrors = Vec::new();
+        let (mirrors, orders) = (Supervisor::new("mirrors"), watch::Sender::new(Order::Copy));
         for (from, to, copy) in [(0, 1, COPIES[0]), (1, 0, COPIES[1])] {
             let mirror = between(engines[from].1.broker, engines[to].1.broker, copy)?;
             let heard = orders.subscribe();
-            mirrors.push(follow(&host, &format!("mirror to {}", NAMES[to]), move |stop| copies(mirror, heard, stop)));
+            let name = format!("mirror to {}", NAMES[to]);
+            mirrors.worker(tally_service::Stage::Intake, &name, move |stop| copies(mirror, heard, stop));
         }
         let others = [1, 0].map(|other| Arc::clone(&engines[other].1));
         let (mut stages, mut seed) = (Vec::new(), ground.seed);
-        for (nth, ((host, engines), other)) in engines.into_iter().zip(others).enumerate() {
+        for (nth, ((tasks, engines), other)) in engines.into_iter().zip(others).enumerate() {
             let launcher = Launcher::new(program.to_owned(), &engines)?;
             launcher.tell("TALLY_REGION_NAME", NAMES[nth]);
             launcher.tell("TALLY_REMOTE", &format!("{}={}", NAMES[1 - nth], COPIES[1 - nth]));
@@ -141,10 +139,10 @@ impl Regions {
             let knows = async || named(&fleet).await == Some(NAMES.len());
             until("the api to know both Regions", PATIENCE, knows).await?;
             let abroad = Abroad { engines: other, parts: parts.clone() };
-            stages.push(Stage::over(host, engines, fleet, seed, under, Some(abroad)).await?);
+            stages.push(Stage::over(tasks, engines, fleet, seed, under, Some(abroad)).await?);
             seed += 1;
         }
-        let regions = Self { stages, parts, orders, mirrors, chance: Chance::seeded(ground.seed), _host: host };
+        let regions = Self { stages, parts, orders, mirrors, chance: Chance::seeded(ground.seed) };
         regions.healed().await?;
         Ok(regions)
     }
@@ -172,7 +170,7 @@ impl Regions {
             }
         }
         let took = self.healed().await?;
-        self.mirrors.iter().try_for_each(Follower::well)?;
+        well(&self.mirrors)?;
         self.stages.iter().try_for_each(Stage::all_well)?;
         Ok(took)
     }
@@ -212,8 +210,7 @@ impl Regions {
             stage.fall_silent().await;
         }
         for stage in &self.stages {
-            stage.caught_up(Service::Consumer).await?;
-            stage.caught_up(Service::Streamer).await?;
+            stage.counted().await?;
         }
         self.healed().await?;
         Ok(())

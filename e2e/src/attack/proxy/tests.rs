@@ -10,11 +10,11 @@ const SOON: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Starts a proxy in front of an echo server.
-async fn proxy() -> (Host, Proxy) {
-    let host = Host::new("proxy-tests");
+async fn proxy() -> (Supervisor, Proxy) {
+    let tasks = Supervisor::new("proxy-tests");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
-    host.worker(Stage::Support, "echo", move |stop: Stop| async move {
+    tasks.worker(Stage::Support, "echo", move |stop: Stop| async move {
         let mut connections = JoinSet::new();
         while let Ok(Ok((mut stream, _))) = stop.unless_requested(listener.accept()).await {
             connections.spawn(async move {
@@ -24,8 +24,8 @@ async fn proxy() -> (Host, Proxy) {
         }
         Ok(())
     });
-    let proxy = Proxy::start(&host, target, Protocol::Any).await.unwrap();
-    (host, proxy)
+    let proxy = Proxy::start(&tasks, target, Protocol::Any).await.unwrap();
+    (tasks, proxy)
 }
 
 async fn connect(proxy: &Proxy) -> TcpStream {
@@ -42,7 +42,7 @@ async fn echo(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<Vec<u8>> 
 
 #[tokio::test]
 async fn without_a_fault_bytes_and_ends_are_forwarded_unchanged() {
-    let (_host, proxy) = proxy().await;
+    let (_tasks, proxy) = proxy().await;
     let mut stream = connect(&proxy).await;
     let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
     let (mut from, mut to) = stream.split();
@@ -59,7 +59,7 @@ async fn without_a_fault_bytes_and_ends_are_forwarded_unchanged() {
 
 #[tokio::test]
 async fn a_reset_ends_existing_and_new_connections_until_it_is_over() {
-    let (_host, proxy) = proxy().await;
+    let (_tasks, proxy) = proxy().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(echo(&mut stream, b"before").await.unwrap(), b"before");
     proxy.set(Mode::Reset);
@@ -75,7 +75,7 @@ async fn a_reset_ends_existing_and_new_connections_until_it_is_over() {
 
 #[tokio::test]
 async fn a_black_hole_answers_nothing_and_forwards_everything_later() {
-    let (_host, proxy) = proxy().await;
+    let (_tasks, proxy) = proxy().await;
     let mut old = connect(&proxy).await;
     assert_eq!(echo(&mut old, b"before").await.unwrap(), b"before");
     proxy.set(Mode::Blackhole);
@@ -95,7 +95,7 @@ async fn a_black_hole_answers_nothing_and_forwards_everything_later() {
 
 #[tokio::test]
 async fn slow_bytes_all_arrive_late() {
-    let (_host, proxy) = proxy().await;
+    let (_tasks, proxy) = proxy().await;
     let mut stream = connect(&proxy).await;
     proxy.set(Mode::Slow { delay: Duration::from_millis(10), bytes_per_second: 1_000 });
     let began = Instant::now();
@@ -107,7 +107,7 @@ async fn slow_bytes_all_arrive_late() {
 
 #[tokio::test]
 async fn a_connection_is_cut_after_exactly_the_given_number_of_bytes() {
-    let (_host, proxy) = proxy().await;
+    let (_tasks, proxy) = proxy().await;
     proxy.set(Mode::Cut { after: 20 });
     let mut stream = connect(&proxy).await;
     assert_eq!(echo(&mut stream, b"12345678").await.unwrap(), b"12345678");

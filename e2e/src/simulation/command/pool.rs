@@ -9,9 +9,8 @@ use anyhow::{Context, ensure};
 use parking_lot::Mutex;
 
 use crate::simulation::command::{broken, line};
-use crate::simulation::mutant::Mutant;
 use crate::simulation::outcome::Outcome;
-use crate::simulation::schedule::Order;
+use crate::simulation::schedule::{Form, Order};
 
 /// Runs schedules in processes.
 #[derive(Clone, Debug)]
@@ -76,24 +75,8 @@ impl Pool {
     /// Runs one schedule.
     pub(super) fn one(&self, order: &Order) -> anyhow::Result<Outcome> {
         let mut command = Command::new(&self.program);
-        command.args(["schedule", "--seed", &order.seed.to_string(), "--events", &order.events.to_string()]);
-        let named = |name: &str, value: Option<String>| value.map(|value| [name.to_owned(), value]);
-        let without = (!order.without.is_empty()).then(|| order.without.join(","));
-        let flags = [
-            named("--mutant", order.mutant.map(Mutant::name)),
-            named("--milestones", order.milestones.map(|ladder| ladder.to_string())),
-            named("--without", without),
-            named("--regions", (order.regions > 1).then(|| order.regions.to_string())),
-        ];
-        command.args(flags.into_iter().flatten().flatten());
-        let switches = [
-            ("--trends", order.trends),
-            ("--restless", order.restless),
-            ("--spared", order.spared),
-            ("--lines", order.lines),
-        ];
-        command.args(switches.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name));
-        let output = command.stderr(Stdio::piped()).output().context("cannot start a schedule")?;
+        command.arg("schedule").args(order.flags()).stderr(Stdio::piped());
+        let output = command.output().context("cannot start a schedule")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "schedule {} ended with {}: {said}", order.seed, output.status);
         // The operators' commands print their output before the outcome.
@@ -113,8 +96,8 @@ const LINES: usize = 60;
 /// Prints the smallest schedule that still breaks a law, the command that runs it, and the end of its trace.
 pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::Result<()> {
     let mut last = first.clone();
-    while order.events > 40 {
-        let smaller = Order { events: order.events / 2, ..order.clone() };
+    while order.form.events > 40 {
+        let smaller = Order { form: Form { events: order.form.events / 2, ..order.form }, ..order.clone() };
         let outcome = pool.one(&smaller)?;
         if outcome.broken.is_none() {
             break;
@@ -131,13 +114,7 @@ pub(super) fn shrink(pool: &Pool, mut order: Order, first: &Outcome) -> anyhow::
     }
     let outcome = pool.one(&Order { lines: true, ..order.clone() })?;
     let left: Vec<&String> = last.faults.keys().collect();
-    line(&format!(
-        "smallest: schedule --seed {} --events {} --regions {} --without {}",
-        order.seed,
-        order.events,
-        order.regions.max(1),
-        order.without.join(",")
-    ))?;
+    line(&format!("smallest: schedule {}", order.flags().join(" ")))?;
     line(&format!("faults left: {left:?}"))?;
     line(outcome.broken.as_deref().context("the schedule is not reproducible")?)?;
     outcome.lines.iter().rev().take(LINES).rev().try_for_each(|text| line(text))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::json;
+use tally_adapters::dynamodb::ensure_tables;
 use tally_core::ids::{CounterId, CounterKind, ReservedKey, RowKey};
 use tally_core::time::UnixMillis;
 use tokio::time::Instant;
@@ -144,7 +145,7 @@ impl Driver {
         (0..self.world.partitions()).for_each(|partition| journal.tear(partition));
         ensure!(send(emulator, "DeleteTable", &json!({"TableName": COUNTS})).await, "the table could not be deleted");
         tokio::time::sleep(self.other.millis(0, 3_000)).await;
-        self.world.calmly(calm.ensure_tables()).await?;
+        self.world.calmly(ensure_tables(&calm.connection)).await?;
         writes.watch(emulator)?;
         self.adopting = Some(Instant::now() + self.other.millis(2_000, 30_000));
         Ok(true)

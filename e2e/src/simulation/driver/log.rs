@@ -262,10 +262,10 @@ impl Driver {
 
     /// Switches the stream off and on again.
     pub(super) async fn switch(&mut self) -> anyhow::Result<bool> {
-        anyhow::ensure!(switch_stream(&self.world.emulator, false).await, "the stream could not be switched off");
+        switch_stream(&self.world.emulator, false).await?;
         // A stream enabled within a second of its table counts as being as old as it; no real table is switched that fast.
         tokio::time::sleep(self.chance.millis(1_100, 4_000)).await;
-        anyhow::ensure!(switch_stream(&self.world.emulator, true).await, "the stream could not be switched on");
+        switch_stream(&self.world.emulator, true).await?;
         Ok(true)
     }
 }

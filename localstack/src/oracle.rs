@@ -1,0 +1,180 @@
+//! What lists of what is trending have to be, by the changes of rows.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included};
+
+use tally_core::ids::{CounterId, CounterName, PostId, Region};
+
+/// What changed the sums of one counter in one region, or in all: second by second.
+type Seconds = BTreeMap<u64, Vec<(PostId, i64)>>;
+
+/// Every change of a row.
+#[derive(Debug, Default)]
+pub struct Oracle(BTreeMap<(CounterName, Option<Region>), Seconds>);
+
+impl Oracle {
+    /// Adds a change of one row: its region and its weight before and after.
+    pub fn add(&mut self, of: &CounterId, second: u64, before: (Option<Region>, i64), after: (Option<Region>, i64)) {
+        let mut add = |region: Option<Region>, by: i64| {
+            let seconds = self.0.entry((of.name.clone(), region)).or_default();
+            seconds.entry(second).or_default().push((of.post.clone(), by));
+        };
+        add(None, after.1 - before.1);
+        for ((region, weight), sign) in [(before, -1), (after, 1)] {
+            if region.is_some() && weight != 0 {
+                add(region, sign * weight);
+            }
+        }
+    }
+
+    /// What came to each subject of a counter over all time.
+    pub(crate) fn totals(&self, name: &CounterName, region: Option<&Region>) -> BTreeMap<PostId, i64> {
+        let mut all = Sums::default();
+        all.move_to(self, (name, region), (0, u64::MAX));
+        all.sums
+    }
+
+    /// The counters that anything was changed of.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &CounterName> {
+        self.0.keys().filter(|(_, region)| region.is_none()).map(|(name, _)| name)
+    }
+}
+
+/// What the subjects of a list come to from one second to another, without those that come to nothing.
+#[derive(Debug, Default)]
+pub struct Sums {
+    sums: BTreeMap<PostId, i64>,
+    from: u64,
+    to: u64,
+}
+
+impl Sums {
+    /// Moves to what is behind the second `from` and up to the second `to`; neither goes back.
+    pub fn move_to(
+        &mut self,
+        oracle: &Oracle,
+        (name, region): (&CounterName, Option<&Region>),
+        (from, to): (u64, u64),
+    ) {
+        let Some(seconds) = oracle.0.get(&(name.clone(), region.cloned())) else { return };
+        let (from, to) = (from.max(self.from), to.max(self.to));
+        let between = |after, to| seconds.range((Excluded(after), Included(to))).flat_map(|(_, changes)| changes);
+        between(self.to, to).for_each(|(subject, by)| self.add(subject, *by));
+        between(self.from, from).for_each(|(subject, by)| self.add(subject, -by));
+        (self.from, self.to) = (from, to);
+    }
+
+    fn add(&mut self, subject: &PostId, by: i64) {
+        let sum = self.sums.entry(subject.clone()).or_default();
+        *sum += by;
+        if *sum == 0 {
+            self.sums.remove(subject);
+        }
+    }
+
+    fn of(&self, subject: &str) -> i64 {
+        PostId::new(subject).ok().and_then(|subject| self.sums.get(&subject).copied()).unwrap_or(0)
+    }
+
+    /// The list that they make.
+    fn first(&self, most: usize) -> Vec<(&str, i64)> {
+        let worth = self.sums.iter().filter(|(_, sum)| **sum >= 1);
+        let mut all: Vec<(&str, i64)> = worth.map(|(subject, sum)| (subject.as_str(), *sum)).collect();
+        all.sort_unstable_by_key(|(subject, sum)| (Reverse(*sum), *subject));
+        all.truncate(most);
+        all
+    }
+
+    /// What is wrong in a list of at most so many `items` that claims to be off by at most `bound`; exact is one with 0.
+    pub fn contradict(&self, bound: u64, items: &[(String, i64)], most: usize) -> Vec<String> {
+        if bound == 0 {
+            return self.differ(items, most);
+        }
+        let bound = i64::try_from(bound).unwrap_or(i64::MAX);
+        let listed = items.iter().filter(|(subject, count)| (count - self.of(subject)).abs() > bound);
+        let mut wrong: Vec<String> = listed
+            .map(|(subject, count)| format!("{subject} has {count}, and {} by the changes", self.of(subject)))
+            .collect();
+        let last = items.get(most - 1).map_or(0, |(_, count)| *count);
+        let unlisted = self.sums.iter().filter(|(subject, _)| items.iter().all(|(id, _)| id != subject.as_str()));
+        let beaten = unlisted.filter(|(_, sum)| **sum > last.saturating_add(bound));
+        wrong.extend(beaten.map(|(subject, sum)| format!("{subject} with {sum} is not listed")));
+        wrong
+    }
+
+    fn differ(&self, items: &[(String, i64)], most: usize) -> Vec<String> {
+        let expected = self.first(most);
+        let listed = |place: usize| items.get(place).map(|(subject, count)| (subject.as_str(), *count));
+        (0..expected.len().max(items.len()))
+            .map(|place| (place + 1, listed(place), expected.get(place).copied()))
+            .filter(|(_, listed, right)| listed != right)
+            .map(|(place, listed, right)| format!("place {place}: listed {listed:?}, by the changes {right:?}"))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(name: &str) -> Option<Region> {
+        Region::new(name)
+    }
+
+    fn oracle() -> Oracle {
+        let mut oracle = Oracle::default();
+        for (second, post, before, after) in [
+            (10, "a", (None, 0), (region("eu"), 1)),
+            (20, "b", (None, 0), (region("us"), 1)),
+            (20, "b", (None, 0), (region("us"), 1)),
+            // A like again from elsewhere, and an unlike.
+            (30, "a", (region("eu"), 1), (region("us"), 1)),
+            (40, "b", (region("us"), 1), (None, 0)),
+        ] {
+            oracle.add(&CounterId::likes(PostId::new(post).unwrap()), second, before, after);
+        }
+        oracle
+    }
+
+    #[test]
+    fn a_window_has_what_rows_gained_in_it_in_each_region() {
+        let oracle = oracle();
+        let moved = |sums: &mut Sums, place: Option<Region>, from, to| {
+            sums.move_to(&oracle, (&CounterName::LIKES, place.as_ref()), (from, to));
+            sums.first(9).into_iter().map(|(subject, sum)| format!("{subject} {sum}")).collect::<Vec<_>>().join(", ")
+        };
+        let mut all = Sums::default();
+        assert_eq!(moved(&mut all, None, 0, 19), "a 1");
+        assert_eq!(moved(&mut all, None, 0, 30), "b 2, a 1");
+        assert_eq!(moved(&mut all, None, 10, 40), "b 1");
+        let mut eu = Sums::default();
+        assert_eq!(moved(&mut eu, region("eu"), 0, 29), "a 1");
+        assert_eq!(moved(&mut eu, region("eu"), 0, 30), "");
+        assert_eq!(moved(&mut Sums::default(), region("us"), 0, 40), "a 1, b 1");
+        let totals = oracle.totals(&CounterName::LIKES, region("us").as_ref());
+        assert_eq!(totals.values().copied().collect::<Vec<_>>(), [1, 1]);
+    }
+
+    #[test]
+    fn a_list_that_is_called_exact_and_is_not_is_found_and_so_is_one_that_is_off_by_more_than_its_bound() {
+        let (oracle, mut sums) = (oracle(), Sums::default());
+        sums.move_to(&oracle, (&CounterName::LIKES, None), (0, 30));
+        for (bound, items, wrong) in [
+            (0, &[("b", 2), ("a", 1)][..], 0),
+            (0, &[("b", 2)], 1),
+            (0, &[("b", 3), ("a", 1)], 1),
+            (0, &[("a", 1), ("b", 2)], 2),
+            (1, &[("b", 3), ("a", 1)], 0),
+            (1, &[("b", 4), ("a", 1)], 1),
+            (1, &[("a", 1)], 1),
+            (2, &[("a", 1)], 0),
+        ] {
+            let items: Vec<_> = items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect();
+            assert_eq!(sums.contradict(bound, &items, 9).len(), wrong, "{bound} {items:?}");
+        }
+        let one = |count| [("b".to_owned(), count)];
+        assert!(sums.contradict(0, &one(2), 1).is_empty() && sums.contradict(1, &one(1), 1).is_empty());
+        assert_eq!(sums.contradict(1, &[("a".to_owned(), 0)], 1), ["b with 2 is not listed"]);
+    }
+}
