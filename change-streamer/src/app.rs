@@ -7,7 +7,7 @@ use anyhow::Context;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::{Deployment, dynamodb, kafka, redis};
+use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
 use tally_core::milestone::Ladder;
 use tally_core::ports::ChangeStream;
@@ -54,7 +54,7 @@ impl App {
         let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
         let log = LogPorts::over(&kafka, &topic, &group, &connection);
         let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
-        ports.cache = cache.as_ref().map(open_cache).transpose()?;
+        ports.cache = cache.map(|cache| cache.open()).transpose()?;
         let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
         ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
         Ok(Self { settings, ports })
@@ -98,10 +98,6 @@ impl LogPorts {
             }),
         })
     }
-}
-
-fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
-    Ok(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?))
 }
 
 impl tally_service::App for App {

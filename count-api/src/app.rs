@@ -12,7 +12,7 @@ use axum::http::{HeaderName, Method, header};
 use tally_adapters::dynamodb::Rows;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka::Spreading;
-use tally_adapters::{Deployment, dynamodb, kafka, redis};
+use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
 use tally_core::ports::{Producer, TopicReader};
 use tally_service::metrics::Catalogue;
@@ -88,7 +88,7 @@ impl App {
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
         let cache = config.cache().map_err(anyhow::Error::msg)?;
-        ports.cache = cache.as_ref().map(open_cache).transpose()?;
+        ports.cache = cache.map(|cache| cache.open()).transpose()?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let partitions = config.kafka.clone().map(topics);
         let reader = |topic: &Option<String>| {
@@ -166,10 +166,6 @@ impl App {
     pub fn for_own_pages(self) -> Self {
         Self { own_pages: true, ..self }
     }
-}
-
-fn open_cache(settings: &redis::Settings) -> anyhow::Result<Arc<dyn Cache>> {
-    Ok(Arc::new(redis::PartitionCache::new(settings).context("cannot set up the cache")?))
 }
 
 /// Reads topics of a cluster.

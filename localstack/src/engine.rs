@@ -1,6 +1,5 @@
 //! The engines: embedded ones started in this process, or real ones, and the connections to either.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -192,8 +191,7 @@ fn open_cache(redis: Option<&Secret>, table_prefix: &str, host: &Host) -> anyhow
     };
     let prefix = CachePrefix::of_tables(table_prefix);
     let settings = redis::Settings { prefix, ..redis::Settings::at(vec![url.expose().to_owned()]) };
-    let cache = redis::PartitionCache::new(&settings).context("cannot set up the cache")?;
-    Ok(Switchable::real(Arc::new(cache)))
+    Ok(Switchable::real(settings.open()?))
 }
 
 /// Forwards what connects to `listener` to the address `to`, both ways. A Kafka client needs it once: it is told the real port then.

@@ -63,6 +63,13 @@ impl PartitionCache {
     }
 }
 
+impl Settings {
+    /// Opens this cache, as [`PartitionCache::new`] does.
+    pub fn open(&self) -> Outcome<Arc<dyn Cache>> {
+        Ok(Arc::new(PartitionCache::new(self)?))
+    }
+}
+
 #[async_trait]
 impl Cache for PartitionCache {
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {

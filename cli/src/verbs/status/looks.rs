@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;
 use tally_adapters::redis;
 use tally_core::audit::{RunRecord, RunScope};
-use tally_core::cached::{Cache as _, StandingAt};
+use tally_core::cached::StandingAt;
 use tally_core::changes::Message;
 use tally_core::fault::Fault;
 use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
@@ -266,7 +266,7 @@ pub(super) async fn cache(
         status.unseen("cache", "no change-streamer has set up the log of changes yet");
         return Ok(());
     };
-    let (cache, mut ages) = (redis::PartitionCache::new(&settings)?, Vec::new());
+    let (cache, mut ages) = (settings.open()?, Vec::new());
     for partition in 0..config.partitions {
         match cache.get(partition, &[]).await {
             Ok(got) if got.taken.as_ref().is_none_or(|taken| taken.of == config.deployment) => {
