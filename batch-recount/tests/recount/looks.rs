@@ -15,6 +15,7 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{Records, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
+use tally_emulator::{Fault as Injected, Rule};
 use tally_service::{Patience, Switch};
 use tokio::time::timeout;
 
@@ -153,6 +154,30 @@ async fn rows_that_change_during_a_look_are_weighed_as_of_the_counters_place() {
     assert_eq!((recount.summary().found(), recount.summary().proved), (0, 8));
     assert_eq!(world.stored().await, before);
     world.exact(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_that_go_on_while_they_are_read_do_not_differ() {
+    let world = World::start().await;
+    world.fill(2, 16).await;
+    world.store.faults([Rule::new(Injected::Latency { min_ms: 300, max_ms: 900 }).on("BatchGetItem")]);
+    let recount = world.recount(rules()).await;
+    assert_eq!(world.beside_churn(2, 20, recount.keys(all(2))).await.unwrap(), Ended::default());
+    assert_eq!(recount.summary().found(), 0);
+    world.exact(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_corrected_before_its_line_is_on_the_ledger() {
+    let world = World::start().await;
+    world.fill(1, 12).await;
+    world.drift(&key(&post(0), &user(1)), 3).await;
+    let before = world.counter(&post(0)).await.unwrap().likes;
+    world.store.faults([Rule::new(Injected::Throttle).on("BatchWriteItem").table("recounts")]);
+    let recount = world.recount(rules()).await;
+    let waits = timeout(Duration::from_secs(60), world.beside(recount.keys(all(1)))).await;
+    assert!(waits.is_err(), "{waits:?}");
+    assert_eq!(world.counter(&post(0)).await.unwrap().likes, before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -124,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn editions_differ_where_other_regions_are_behind() {
+        let likes = CounterId::likes("p".parse().expect("a post"));
+        let editions = ["us", "ap"].map(|behind| {
+            let of = |name| (likes.in_region(&Region::new(name).expect("a name")), answer(5, name != behind));
+            let entries = Entries { own: answer(5, true), others: vec![of("us"), of("ap")] };
+            Edition::of(&entries.sum(CounterKind::Set, Region::new("eu").as_ref())).to_string()
+        });
+        assert_ne!(editions[0], editions[1]);
+    }
+
+    #[test]
     fn editions_differ_where_entries_do_also_where_their_versions_have_the_same_sum() {
         let sums = [sum(5, 7, true), sum(6, 6, true), sum(7, 5, true), sum(5, 7, false), answer(12, true)];
         assert!(sums.iter().all(|sum| sum.served.version == 12));

@@ -8,7 +8,7 @@ use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 
 use super::watched::Watched;
-use super::world::{TOMBSTONES, TOPIC, World, partition};
+use super::world::{DLQ, TOMBSTONES, TOPIC, World, partition};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised() {
@@ -129,6 +129,30 @@ async fn a_group_that_was_set_far_back_replays_with_a_loss_and_a_little_back_wit
     assert_eq!(world.losses().await, ["likes/0 is read once more up to 40"]);
     let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
     eventually("everything is said to be in again", async || safe_at().await > kept.safe_at).await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_behind_an_unfinished_record_is_a_replay_a_day_later_and_the_claim_says_so_before_the_loss() {
+    let mut world = World::new(1).await;
+    world.broker.refuse_writes(DLQ, Some(tally_core::fault::Fault::Transient("down".to_owned())));
+    world.put(0, b"{");
+    world.say(0, "u", Like);
+    let consumer = world.consumer();
+    eventually("it is written", async || world.store.items("likes").await.len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.safe(0).await, 0);
+    consumer.kill().await;
+    tokio::time::advance(TOMBSTONES).await;
+    world.broker.refuse_writes(DLQ, None);
+    world.store.faults([Rule::new(Injected::Latency { min_ms: 300, max_ms: 900 }).on("UpdateItem")]);
+    let consumer = world.consumer();
+    eventually("the loss is open", async || !world.losses().await.is_empty()).await;
+    assert_eq!(world.losses().await, ["likes/0 is read once more up to 2"]);
+    let kept = world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
+    assert!(kept.replay.is_some(), "an audit closes the loss of a partition that does not replay");
+    world.reaches_ends().await;
     world.is_right().await;
     world.stop(consumer).await;
 }
