@@ -80,13 +80,7 @@ impl App {
         Self { settings, ports, tables }
     }
 
-    /// Returns what tells the deployment from others, once its tables were checked.
-    fn name(&self) -> Option<String> {
-        self.tables.deployment().map(str::to_owned)
-    }
-
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
-        let name = self.name();
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
         let letters = settings.letters();
@@ -103,7 +97,8 @@ impl App {
             claims: Claims::new(&tables, host.clock()),
             changes: Changes::new(&tables),
             deployment: Checkpoints::new(&tables),
-            name,
+            // The tables were checked, so the connection knows it.
+            name: tables.deployment().map(str::to_owned),
             producer,
             reader: reader(&settings.topic).context("cannot set up a reader")?,
             permits: Arc::new(Semaphore::new(settings.concurrency)),

@@ -51,14 +51,6 @@ struct Cut {
     headers: bool,
 }
 
-/// How much of a record its letter has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored {
-    Whole,
-    /// As much as fits, and why the topic did not take the whole.
-    Cut(String),
-}
-
 /// Writes dead letters.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
@@ -70,16 +62,16 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Returns how much that was. Safe
-    /// to repeat: the headers identify the record by its offset.
+    /// Writes the dead letter of `record`: whole, or as much of it as the topic takes. Returns why the topic did not
+    /// take the whole, if it did not. Safe to repeat: the headers identify the record by its offset.
     ///
     /// # Errors
     /// The topic takes no dead letters.
-    pub async fn write(&self, from: &Partition, record: Record<'_>, rejection: &Rejection) -> Outcome<Stored> {
+    pub async fn write(&self, from: &Partition, record: Record<'_>, rejection: &Rejection) -> Outcome<Option<String>> {
         let mut refused = None;
         for cut in std::iter::once(WHOLE).chain(CUTS.into_iter().filter(|cut| cut.shortens(record))) {
             match self.send(from, record, rejection, cut).await {
-                Ok(_) => return Ok(refused.map_or(Stored::Whole, Stored::Cut)),
+                Ok(_) => return Ok(refused),
                 // This fault is about the record. Any other one is about the topic, or the way there.
                 Err(Fault::Poison(why)) => _ = refused.get_or_insert(why),
                 Err(fault) => return Err(fault),
@@ -298,7 +290,7 @@ mod tests {
             let writer = Writer { producer: &narrow, topic: "likes.dlq", deployment: None };
             let stored = writer.write(&from, record, &Rejection::NotUtf8(0)).await.unwrap();
             let is_cut = kept.1 < value.len();
-            assert_eq!(stored, if is_cut { Stored::Cut("too large".to_owned()) } else { Stored::Whole });
+            assert_eq!(stored.as_deref(), is_cut.then_some("too large"));
 
             let reader = broker.reader("g", "likes.dlq");
             let (partition, log) = reader.logs().await.unwrap().remove(0);

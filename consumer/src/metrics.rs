@@ -6,7 +6,7 @@ use metrics::gauge;
 use tally_core::fault::Fault;
 use tally_core::ports::log::Rebalance;
 use tally_service::catalogue;
-use tally_service::metrics::{Label, OneMore};
+use tally_service::metrics::Label;
 
 /// What made a batch due.
 const TRIGGERS: Label = Label::of("trigger", &["rows", "bytes", "age", "shutdown"]);
@@ -61,28 +61,6 @@ catalogue! {
         "Errors reported by the Kafka client, by class.";
 }
 
-pub(crate) fn records(outcome: &'static str, count: u64) {
-    if count > 0 {
-        RECORDS.counter(&[outcome]).increment(count);
-    }
-}
-
-pub(crate) fn misrouted(count: u64) {
-    if count > 0 {
-        MISROUTED.counter(&[]).increment(count);
-    }
-}
-
-pub(crate) fn bad_regions(count: u64) {
-    if count > 0 {
-        BAD_REGIONS.counter(&[]).increment(count);
-    }
-}
-
-pub(crate) fn old_time() {
-    OLD_TIMES.counter(&[]).increment(1);
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; offsets stay far below 2^53")]
 pub(crate) fn lag(partition: u32, records: u64, age: Duration) {
     gauge!(LAG.name, PARTITION.name => partition.to_string()).set(records as f64);
@@ -100,11 +78,6 @@ pub(crate) fn flushed(trigger: &'static str, statements: usize, took: Duration) 
     BATCH_ROWS.histogram(&[]).record(statements as f64);
 }
 
-pub(crate) fn claimed(replays: bool) {
-    CLAIMS.counter(&[]).increment(1);
-    REPLAYS.counter(&[]).increment(u64::from(replays));
-}
-
 pub(crate) fn rebalanced(rebalance: &Rebalance) {
     let (kind, partitions) = match rebalance {
         Rebalance::Assigned(partitions) => ("assigned", partitions.len()),
@@ -116,11 +89,6 @@ pub(crate) fn rebalanced(rebalance: &Rebalance) {
 
 pub(crate) fn kafka_error(fault: &Fault) {
     KAFKA_ERRORS.counter(&[fault.class()]).increment(1);
-}
-
-/// Counts a partition as `reading`, or as `halted`, until it is dropped.
-pub(crate) fn in_state(state: &'static str) -> OneMore {
-    PARTITIONS.one_more(&[state])
 }
 
 #[cfg(test)]

@@ -52,7 +52,9 @@ impl Warning {
             source: source(last),
             why: why(last.key, expected, partition.index, partitions),
         };
-        self.take(events, last);
+        let mut told = self.0.lock();
+        told.events += events;
+        told.last = Some(last);
     }
 
     /// Warns if there were events since the last warning, and it is time to.
@@ -68,12 +70,6 @@ impl Warning {
             "events lie in another partition than their key says, so that two of one user may be applied in the wrong \
              order; the last one: {why}"
         );
-    }
-
-    fn take(&self, events: u64, last: Last) {
-        let mut told = self.0.lock();
-        told.events += events;
-        told.last = Some(last);
     }
 
     /// Returns how many events there were since the last warning, and the last of them, if it is time for a warning.
@@ -135,7 +131,9 @@ mod tests {
         let take = |events, offset| {
             let partition = Partition { topic: "likes".into(), index: 0 };
             let (key, source, why) = (None, None, String::new());
-            warning.take(events, Last { partition, offset: Offset(offset), key, source, why });
+            let mut told = warning.0.lock();
+            told.events += events;
+            told.last = Some(Last { partition, offset: Offset(offset), key, source, why });
         };
         let due = |second| warning.due(at(second)).map(|(events, last)| (events, last.offset.0));
         assert_eq!(due(1), None);

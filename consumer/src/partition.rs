@@ -11,7 +11,6 @@ mod shown;
 mod sums;
 mod writing;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +114,9 @@ enum Leave {
 /// What to do with an answer that was waited for. Returns the end, if one follows from it.
 type Then = Box<dyn FnOnce(&mut Held) -> Option<End> + Send>;
 
+/// The place in the queue for a permit to send a request.
+type Permit = BoxFuture<'static, OwnedSemaphorePermit>;
+
 /// A partition while this task has its claim.
 struct Held {
     log: Arc<dyn OwnedPartition>,
@@ -131,7 +133,7 @@ struct Held {
     reading: Reading,
     writing: Writing,
     under_way: FuturesUnordered<BoxFuture<'static, Then>>,
-    permit: Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
+    permit: Option<Permit>,
     /// When the task stores next how far the rows are.
     keep_at: Duration,
     keeps: bool,
@@ -232,7 +234,7 @@ impl Held {
 
     /// Sends what is left, waits for every answer, and stores how far the rows are.
     async fn finish(&mut self) -> Option<End> {
-        while self.has_unfinished() {
+        while self.progress.kept() > 0 {
             let due = self.has_ready();
             let done = tokio::select! {
                 biased;
@@ -271,7 +273,7 @@ impl Held {
         let finished = self.reading.taken - self.progress.kept() as u64;
         let applied = finished.saturating_sub(self.rejected);
         if applied > self.applied {
-            metrics::records("applied", applied - self.applied);
+            metrics::RECORDS.counter(&["applied"]).increment(applied - self.applied);
             self.applied = applied;
         }
     }
@@ -293,12 +295,13 @@ impl Task for Worker {
                 biased;
                 _ = leave(&*log, &stop) => End::Left,
                 begun = begin::begin(&log, &shared, &mut shown, refusals) => match begun {
-                    Ok(mut held) => {
+                    Ok(Ok(mut held)) => {
                         let end = held.run(&stop).await;
                         (refusals, shown) = (held.progress.refusals(), held.shown);
                         end
                     }
-                    Err(end) => end,
+                    Ok(Err(end)) => end,
+                    Err(fault) => End::Again(format!("cannot begin: {fault}")),
                 }
             };
             let rest = match end {
@@ -349,10 +352,7 @@ async fn leave(log: &dyn OwnedPartition, stop: &Stop) -> Leave {
 }
 
 /// Waits for the next permit to send a request. Cancel safe: its place in the queue is kept.
-async fn permit(
-    waiting: &mut Option<Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>>,
-    shared: &Shared,
-) -> OwnedSemaphorePermit {
+async fn permit(waiting: &mut Option<Permit>, shared: &Shared) -> OwnedSemaphorePermit {
     let permits = Arc::clone(&shared.permits);
     let acquire = async { permits.acquire_owned().await.expect("the semaphore is never closed") };
     waiting.get_or_insert_with(|| Box::pin(acquire)).await

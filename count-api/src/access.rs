@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use crate::error::{Answered, Problem};
+use crate::error::Problem;
 use crate::limits::Peer;
 use crate::metrics::Requests;
 
@@ -37,7 +37,7 @@ impl Access {
     pub fn answered<B>(&self, entry: Entry<'_>, answer: &mut Response<B>) {
         let (status, took) = (answer.status(), entry.began.elapsed());
         self.requests.record(entry.route, entry.method, status, took);
-        entry.write(status, answer.extensions().get::<Answered>().map(|answered| &answered.0), took);
+        entry.write(status, answer.extensions().get(), took);
         answer.headers_mut().insert(&REQUEST_ID, entry.id);
     }
 }

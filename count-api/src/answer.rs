@@ -88,10 +88,6 @@ impl fmt::Display for Edition {
 pub(crate) struct Editions(pub(crate) Vec<Option<Edition>>);
 
 impl Editions {
-    pub(crate) fn unseen(counters: usize) -> Self {
-        Self(vec![None; counters])
-    }
-
     /// Parses the editions of `counters` counters. `text` may name only the first of them, since counters are only ever
     /// added at the end.
     pub(crate) fn parse(text: &str, counters: usize) -> Option<Self> {

@@ -23,18 +23,18 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::access::{Access, REQUEST_ID};
 use crate::args::{Args, Config};
-use crate::auth::{FollowTokens, Guard};
+use crate::auth::Guard;
 use crate::caching::Caching;
 use crate::definitions::FollowDefinitions;
-use crate::limits::{Forgetting, Gate, Rate};
+use crate::limits::{Gate, Rate};
 use crate::metrics::{CATALOGUE, Requests};
 use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
-use crate::read::ReadPath;
+use crate::read::Reader;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
 use crate::server::Server;
 use crate::tops::Tops;
-use crate::watch::{Watcher, Watches};
+use crate::watch::Watches;
 
 /// How long browsers may remember which origins are allowed.
 const PREFLIGHT: Duration = Duration::from_secs(600);
@@ -62,19 +62,25 @@ impl Ports {
 
 /// The API, before it starts.
 pub struct App {
-    config: Config,
-    ports: Ports,
-    listener: Option<TcpListener>,
-    in_process: Option<oneshot::Sender<Front>>,
-    own: Router,
-    own_pages: bool,
-    spreading: Spreading,
+    pub config: Config,
+    pub ports: Ports,
+    /// Where to serve, in place of a listener of its own.
+    pub listener: Option<TcpListener>,
+    /// Gets the routes, see [`in_process`](Self::in_process).
+    pub in_process: Option<oneshot::Sender<Front>>,
+    /// Routes to serve as well, behind the same limits.
+    pub own: Router,
+    /// Whether to answer only programs and pages of its own host, and only if that host is certainly this machine. It is
+    /// for a process on a person's machine, whose browser has other pages open.
+    pub own_pages: bool,
+    /// Chooses the partitions that events of sums go to.
+    pub spreading: Spreading,
     /// How to read topics and their partitions; `None` if another part of the process does that.
-    partitions: Option<Topics>,
+    pub partitions: Option<Topics>,
     /// The topic of boards, from which lists are answered.
-    boards: Option<Arc<dyn TopicReader>>,
+    pub boards: Option<Arc<dyn TopicReader>>,
     /// The topic of ids that lists leave out.
-    blocks: Option<Arc<dyn TopicReader>>,
+    pub blocks: Option<Arc<dyn TopicReader>>,
 }
 
 impl App {
@@ -116,55 +122,12 @@ impl App {
         }
     }
 
-    /// Answers lists of what is trending from the topic of boards.
-    #[must_use]
-    pub fn listing(self, boards: Arc<dyn TopicReader>) -> Self {
-        Self { boards: Some(boards), ..self }
-    }
-
-    /// Leaves out of lists the ids in the topic of blocked ids.
-    #[must_use]
-    pub fn blocking(self, blocks: Arc<dyn TopicReader>) -> Self {
-        Self { blocks: Some(blocks), ..self }
-    }
-
-    /// Sends sums to the partitions that `spreading` chooses. Another part of the process tells it how many there are.
-    #[must_use]
-    pub fn spreading(self, spreading: Spreading) -> Self {
-        Self { spreading, partitions: None, ..self }
-    }
-
-    /// Follows the partitions of these topics.
-    #[must_use]
-    pub fn following(self, topics: Topics) -> Self {
-        Self { partitions: Some(topics), ..self }
-    }
-
-    /// Serves on `listener` instead of one of its own.
-    #[must_use]
-    pub fn listening_on(self, listener: TcpListener) -> Self {
-        Self { listener: Some(listener), ..self }
-    }
-
     /// Listens nowhere, and sends the routes once the app has started, for requests of the same process. Sockets do not
     /// work with paused time.
     #[must_use]
     pub fn in_process(self) -> (Self, oneshot::Receiver<Front>) {
         let (sender, front) = oneshot::channel();
         (Self { in_process: Some(sender), ..self }, front)
-    }
-
-    /// Serves the routes `own` as well, behind the same limits.
-    #[must_use]
-    pub fn with_routes(self, own: Router) -> Self {
-        Self { own, ..self }
-    }
-
-    /// Answers only programs and pages of its own host, and only if that host is certainly this machine. It is for a
-    /// process on a person's machine, whose browser has other pages open.
-    #[must_use]
-    pub fn for_own_pages(self) -> Self {
-        Self { own_pages: true, ..self }
     }
 }
 
@@ -191,15 +154,16 @@ impl tally_service::App for App {
         let defined_too = definitions.defined();
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
-        let ReadPath { reader, standings, gate: table } =
-            ReadPath::open(&config, &ports.tables, ports.cache, shards, definitions, whole, &host).await?;
+        let reader = Reader::open(&config, &ports.tables, ports.cache, shards, definitions, whole, &host).await?;
+        let (table, standings) = (reader.gate(), reader.standings().clone());
 
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
-        let watcher = Watcher { watches: watches.clone(), reader: reader.clone(), clock: host.clock() };
+        let (watched, watching, clock) = (watches.clone(), reader.clone(), host.clock());
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let gates = gates(&config, self.own_pages, address, &host)?;
-        attend(&gates, &host);
+        [&gates.reads, &gates.writes, &gates.admin].iter().for_each(|gate| gate.guard.follow(&host));
+        [&gates.reads, &gates.writes].iter().for_each(|gate| gate.rate.follow(&host));
         let api = Arc::new(Handles {
             reader,
             table,
@@ -213,18 +177,17 @@ impl tally_service::App for App {
             writer: ports.producer.map(|producer| EventWriter::new(producer, &config, self.spreading.clone(), &host)),
             stop: host.stop(),
             clock: host.clock(),
-            tops: self.boards.map(|boards| follow_boards(boards, self.blocks, &host)),
+            tops: self.boards.map(|boards| Tops::follow(boards, self.blocks, &host)),
         });
         let writes = api.writer.is_some() && !matches!(gates.writes.guard, Guard::Shut);
         let front = front(api, gates, self.own);
 
         if let Some(topics) = self.partitions {
-            let (spreading, clock, readers) = (self.spreading, host.clock(), BTreeMap::new());
-            let readiness = host.readiness().clone();
+            let (spreading, readers, readiness) = (self.spreading, BTreeMap::new(), host.readiness().clone());
             let follow = FollowPartitions { topics, claims, spreading, defined, topic, clock, readiness, readers };
             host.spawn(Stage::Support, "partitions", follow);
         }
-        host.spawn(Stage::Work, "watcher", watcher);
+        host.spawn(Stage::Work, "watcher", move |stop| watched.follow(watching, clock, stop));
         if let Some(in_process) = self.in_process {
             // The receiver may be gone; then it has no requests.
             let _ = in_process.send(front.clone());
@@ -252,19 +215,6 @@ impl Program for App {
     }
 }
 
-/// Starts the tasks that read the topics of boards and of blocked ids, and returns the lists that they keep.
-fn follow_boards(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReader>>, host: &Host) -> Tops {
-    let (tops, clock) = (Tops::default(), host.clock());
-    if let Some(blocks) = blocks {
-        tops.expect_blocks();
-        let tops = tops.clone();
-        host.spawn(Stage::Support, "blocks", move |stop| tops.follow_blocks(blocks, clock, stop));
-    }
-    let followed = tops.clone();
-    host.spawn(Stage::Support, "boards", move |stop| followed.follow_boards(boards, clock, stop));
-    tops
-}
-
 /// Returns the rates and tokens that `config` asks for. A process that listens only on this machine answers only
 /// programs and pages of it, unless there is a token, or `config` names a proxy or another origin.
 fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &Host) -> anyhow::Result<Gates> {
@@ -289,16 +239,6 @@ fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &H
         own_pages,
         cors: cors.map(allowing),
     })
-}
-
-/// Starts the tasks that read the tokens of `gates` again, and forget quiet clients.
-fn attend(gates: &Gates, host: &Host) {
-    let guards = [&gates.reads, &gates.writes, &gates.admin].map(|gate| &gate.guard);
-    if let Some(tokens) = FollowTokens::new(guards, host.clock()) {
-        host.spawn(Stage::Support, "tokens", tokens);
-    }
-    let rates = vec![gates.reads.rate.clone(), gates.writes.rate.clone()];
-    host.spawn(Stage::Support, "forgetting", Forgetting { rates, clock: host.clock() });
 }
 
 fn allowing(origins: AllowOrigin) -> CorsLayer {

@@ -293,14 +293,14 @@ impl Config {
         let given = self.cors_origins.iter().map(|origin| origin.trim()).filter(|origin| !origin.is_empty());
         let given: Vec<&str> = given.collect();
         match given[..] {
-            [] => return Ok(None),
-            ["*"] => return Ok(Some(AllowOrigin::any())),
-            _ => {}
+            [] => Ok(None),
+            ["*"] => Ok(Some(AllowOrigin::any())),
+            _ => {
+                let origins: Option<Vec<HeaderValue>> = given.into_iter().map(origin).collect();
+                let origins = origins.map(|origins| Some(AllowOrigin::list(origins)));
+                origins.ok_or("write origins such as https://example.com, or `*`")
+            }
         }
-        let origins: Option<Vec<HeaderValue>> = given.into_iter().map(origin).collect();
-        origins
-            .map(|origins| Some(AllowOrigin::list(origins)))
-            .ok_or("write origins such as https://example.com, or `*`")
     }
 
     /// Adds to `invalid` each setting that is wrong, alone or beside others.

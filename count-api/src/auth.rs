@@ -8,10 +8,10 @@ use std::time::Duration;
 use axum::http::{HeaderMap, header};
 use parking_lot::RwLock;
 use subtle::{Choice, ConstantTimeEq};
-use tally_service::{Clock, Secret, Stop, Task};
+use tally_service::{Host, Secret, Stage, Stop};
 use tokio::task::spawn_blocking;
 
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 
 /// How often the files of tokens are read again.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -71,8 +71,37 @@ impl Guard {
         !matches!(self, Self::Open)
     }
 
+    /// Starts a task that reads the file of the tokens again, if they are from one. If it cannot be read or has no token,
+    /// the earlier tokens stay.
+    pub(crate) fn follow(&self, host: &Host) {
+        let Self::Asking(tokens) = self else { return };
+        let (tokens, clock) = (Arc::clone(tokens), host.clock());
+        let Some(file) = tokens.read().file.clone() else { return };
+        host.spawn(Stage::Support, "tokens", move |stop: Stop| async move {
+            let mut failed = false;
+            while stop.unless_requested(clock.sleep(READ_EVERY)).await.is_ok() {
+                let file = file.clone();
+                match spawn_blocking(|| TokenList::read(file)).await? {
+                    Ok(read) => {
+                        failed = false;
+                        if read.text != tokens.read().text {
+                            tracing::info!(file = ?read.file, "the tokens have changed");
+                            *tokens.write() = read;
+                        }
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(&mut failed, true) {
+                            tracing::warn!(error, "tokens cannot be read again: those of before stay");
+                        }
+                    }
+                }
+            }
+            Ok(())
+        });
+    }
+
     /// Returns an error unless a request with these headers may pass.
-    pub fn admits(&self, headers: &HeaderMap) -> Result<(), Problem> {
+    pub fn admits(&self, headers: &HeaderMap) -> Result<()> {
         let tokens = match self {
             Self::Open => return Ok(()),
             Self::Shut => return Err(Problem::WritesClosed),
@@ -91,50 +120,6 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
     let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
-}
-
-/// The task that reads the files of tokens again. If one cannot be read or has no token, its earlier tokens stay.
-pub(crate) struct FollowTokens {
-    asking: Vec<Arc<RwLock<TokenList>>>,
-    clock: Clock,
-}
-
-impl FollowTokens {
-    /// Follows those of `guards` whose tokens are from a file; `None` if there are none.
-    pub(crate) fn new<'a>(guards: impl IntoIterator<Item = &'a Guard>, clock: Clock) -> Option<Self> {
-        let asking = guards.into_iter().filter_map(|guard| match guard {
-            Guard::Asking(tokens) if tokens.read().file.is_some() => Some(Arc::clone(tokens)),
-            _ => None,
-        });
-        let asking: Vec<_> = asking.collect();
-        (!asking.is_empty()).then_some(Self { asking, clock })
-    }
-}
-
-impl Task for FollowTokens {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let mut failed = vec![false; self.asking.len()];
-        while stop.unless_requested(self.clock.sleep(READ_EVERY)).await.is_ok() {
-            for (tokens, failed) in self.asking.iter().zip(&mut failed) {
-                let Some(file) = tokens.read().file.clone() else { continue };
-                match spawn_blocking(|| TokenList::read(file)).await? {
-                    Ok(read) => {
-                        *failed = false;
-                        if read.text != tokens.read().text {
-                            tracing::info!(file = ?read.file, "the tokens have changed");
-                            *tokens.write() = read;
-                        }
-                    }
-                    Err(error) => {
-                        if !std::mem::replace(failed, true) {
-                            tracing::warn!(error, "tokens cannot be read again: those of before stay");
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// is earlier. Any other number is kept nowhere.
 #[derive(Clone, Debug)]
 pub struct Caching {
-    /// The header of an answer that stays fresh for all of `max_age`.
-    whole: HeaderValue,
+    /// The header of an answer that stays fresh for all of `max_age`, or has no numbers.
+    pub whole: HeaderValue,
     /// `private` if reading takes a token, so that only browsers keep the answer.
     scope: &'static str,
     max_age: Duration,
@@ -28,11 +28,6 @@ impl Caching {
     pub fn new(max_age: Duration, fresh_within: Duration, closed: bool) -> Self {
         let scope = if closed { "private" } else { "public" };
         Self { whole: written(scope, max_age), scope, max_age, fresh_within }
-    }
-
-    /// Returns the header of an answer without numbers.
-    pub fn whole(&self) -> &HeaderValue {
-        &self.whole
     }
 
     /// Returns the header, at `now`, of an answer made of these numbers.
@@ -92,7 +87,7 @@ mod tests {
             assert_eq!(said(max_age, &numbers), kept, "{ages:?}");
         }
         assert_eq!(
-            Caching::new(Duration::from_secs(2), Duration::MAX, true).whole(),
+            Caching::new(Duration::from_secs(2), Duration::MAX, true).whole,
             "private, max-age=2, must-revalidate"
         );
     }

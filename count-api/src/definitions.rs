@@ -9,7 +9,7 @@ use tally_core::ports::Outcome;
 use tally_service::Host;
 use tokio::sync::watch;
 
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 
 /// The name under which the start waits for the first read.
 const DEPENDENCY: &str = "counters";
@@ -33,7 +33,7 @@ impl Defined {
     ///
     /// # Errors
     /// Such subjects have no counter of this name.
-    pub fn named(&self, subject: SubjectField, name: &str) -> Result<Definition, Problem> {
+    pub fn named(&self, subject: SubjectField, name: &str) -> Result<Definition> {
         let counters = self.0.borrow();
         let found = counters.named(name).filter(|definition| definition.subject == subject);
         found.cloned().ok_or(Problem::UnknownCounter)

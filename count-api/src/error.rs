@@ -139,6 +139,9 @@ pub enum Problem {
     Internal(LoggedCause),
 }
 
+/// A result whose error is a problem.
+pub type Result<T, E = Problem> = std::result::Result<T, E>;
+
 fn about(parameter: Option<&Parameter>, why: &str) -> String {
     parameter.map_or_else(|| why.to_owned(), |parameter| format!("{parameter}: {why}"))
 }
@@ -156,10 +159,6 @@ impl LoggedCause {
         &self.0
     }
 }
-
-/// The problem of an answer. It is left in the response's extensions for the access log.
-#[derive(Clone, Debug)]
-pub struct Answered(pub Problem);
 
 /// The body of every answer that is an error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -296,10 +295,7 @@ impl Problem {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { after } => Some(*after),
-            Self::Busy | Self::ListsNotLoaded | Self::StoreAway(_) | Self::BrokerAway(_) | Self::TooManyListeners => {
-                Some(SOON)
-            }
-            _ => None,
+            _ => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(SOON),
         }
     }
 
@@ -338,7 +334,8 @@ impl IntoResponse for Problem {
             }
             _ => {}
         }
-        response.extensions_mut().insert(Answered(self));
+        // For the access log.
+        response.extensions_mut().insert(self);
         response
     }
 }

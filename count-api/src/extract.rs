@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 use tokio::time::timeout;
 
-use crate::error::{Parameter, Problem, quoted};
+use crate::error::{Parameter, Problem, Result, quoted};
 
 /// The longest body: a hundred ids of 256 bytes, each written with escapes, or four hundred without.
 pub const BODY_BYTES: usize = 192 * 1024;
@@ -32,7 +32,7 @@ pub struct Asked<T>(pub T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let query = Query::from_request_parts(parts, state).await;
         query.map(|Query(asked)| Self(asked)).map_err(|rejection: QueryRejection| {
             let text = rejection.body_text();
@@ -69,7 +69,7 @@ pub struct Json<T>(pub T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
         if !is_json(request.headers()) {
             return Err(Problem::NotJson);
         }
@@ -98,7 +98,7 @@ fn parameter_at(path: &Path) -> Option<Parameter> {
     Some(Parameter { index, ..parameter_named(key) })
 }
 
-async fn read(body: Body) -> Result<Bytes, Problem> {
+async fn read(body: Body) -> Result<Bytes> {
     let mut body = Limited::new(body, DRAINED_BYTES).into_data_stream();
     let mut read = BytesMut::new();
     let mut total = 0;

@@ -7,34 +7,27 @@ use std::time::Duration;
 use tally_core::ports::log::Records;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::topic::{Log, Offset, Partition, TopicId};
-use tally_service::{Clock, Stop};
+use tally_service::{Clock, Stop, Task};
 
 /// The wait between two looks at the topic.
 const EVERY: Duration = Duration::from_millis(200);
 
-pub(crate) struct Followed {
+/// The task that follows a topic.
+pub(crate) struct Followed<F> {
     reader: Arc<dyn TopicReader>,
     clock: Clock,
+    what: &'static str,
+    /// Takes records, and after each look whether it reached the end.
+    take: F,
     /// The next record of each partition.
     positions: BTreeMap<u32, (TopicId, Offset)>,
 }
 
-impl Followed {
-    pub(crate) fn new(reader: Arc<dyn TopicReader>, clock: Clock) -> Self {
-        Self { reader, clock, positions: BTreeMap::new() }
-    }
-
-    /// Follows the topic of `what` until `stop`. Calls `take` with records, and after each look with whether it reached
-    /// the end.
-    pub(crate) async fn run(
-        mut self,
-        stop: Stop,
-        what: &str,
-        mut take: impl FnMut(Option<&Records>, bool) + Send,
-    ) -> anyhow::Result<()> {
-        let mut is_missing = false;
+impl<F: FnMut(Option<&Records>, bool) + Send + 'static> Task for Followed<F> {
+    async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        let (what, mut is_missing) = (self.what, false);
         loop {
-            let looked = stop.unless_requested(self.look(&mut take)).await?;
+            let looked = stop.unless_requested(self.look()).await?;
             if looked == Ok(false) && !is_missing {
                 tracing::warn!("the topic of --{what}-topic is not there: no list is answered before it is");
             }
@@ -43,35 +36,36 @@ impl Followed {
                 tracing::debug!(error = %fault, "the topic of {what} cannot be read");
                 false
             });
-            take(None, is_whole);
+            (self.take)(None, is_whole);
             if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
                 return Ok(());
             }
         }
     }
+}
+
+impl<F: FnMut(Option<&Records>, bool)> Followed<F> {
+    pub(crate) fn new(reader: Arc<dyn TopicReader>, clock: Clock, what: &'static str, take: F) -> Self {
+        Self { reader, clock, what, take, positions: BTreeMap::new() }
+    }
 
     /// Passes on new records, up to where the topic ended when this began. Returns whether the topic exists.
-    async fn look(&mut self, take: &mut impl FnMut(Option<&Records>, bool)) -> Outcome<bool> {
+    async fn look(&mut self) -> Outcome<bool> {
         let logs = self.reader.logs().await?;
         for (partition, log) in &logs {
-            self.read(partition, log, take).await?;
+            self.read(partition, log).await?;
         }
         Ok(!logs.is_empty())
     }
 
-    async fn read(
-        &mut self,
-        partition: &Partition,
-        log: &Log,
-        take: &mut impl FnMut(Option<&Records>, bool),
-    ) -> Outcome<()> {
+    async fn read(&mut self, partition: &Partition, log: &Log) -> Outcome<()> {
         let position = self.positions.get(&partition.index).filter(|(topic, _)| *topic == log.topic);
         // Records that a compacted topic has dropped have later records of the same key.
         let mut from = position.map_or(log.start, |(_, next)| *next).max(log.start);
         while from < log.end {
             let records = self.reader.read(partition, from, log.end).await?;
             from = records.last_offset().map_or(log.end, Offset::next);
-            take(Some(&records), false);
+            (self.take)(Some(&records), false);
             self.positions.insert(partition.index, (log.topic.clone(), from));
         }
         Ok(())

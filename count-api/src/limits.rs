@@ -13,10 +13,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Host, Stage, Stop};
 
 use crate::auth::Guard;
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 
 /// How often quiet clients are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(30);
@@ -57,13 +57,20 @@ impl Rate {
         Self { limiter, hops }
     }
 
-    /// Returns whether there is a limit.
-    pub fn is_limited(&self) -> bool {
-        self.limiter.is_some()
+    /// Starts a task that forgets clients that have been quiet, which bounds the memory.
+    pub(crate) fn follow(&self, host: &Host) {
+        let (Some(limiter), clock) = (self.limiter.clone(), host.clock()) else { return };
+        host.spawn(Stage::Support, "forgetting", move |stop: Stop| async move {
+            while stop.unless_requested(clock.sleep(FORGET_EVERY)).await.is_ok() {
+                limiter.retain_recent();
+                limiter.shrink_to_fit();
+            }
+            Ok(())
+        });
     }
 
     /// Counts a request from `peer` with these headers, or returns an error if its client has made too many.
-    pub fn admit(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
+    pub fn admit(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<()> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         let client = client(peer.map(|peer| peer.address), headers, self.hops);
         limiter
@@ -112,14 +119,14 @@ pub struct Gate {
 
 impl Gate {
     /// Returns an error unless a request from `peer` with these headers may pass. The request counts towards the rate.
-    pub fn admits(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<(), Problem> {
+    pub fn admits(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<()> {
         self.rate.admit(peer, headers)?;
         self.guard.admits(headers)
     }
 
     /// Puts `routes` behind this gate.
     pub fn before<S: Clone + Send + Sync + 'static>(self, routes: Router<S>) -> Router<S> {
-        let stands_open = !self.rate.is_limited() && !self.guard.is_closed();
+        let stands_open = self.rate.limiter.is_none() && !self.guard.is_closed();
         if stands_open { routes } else { routes.route_layer(from_fn_with_state(self, pass)) }
     }
 }
@@ -128,24 +135,6 @@ async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Respons
     match gate.admits(request.extensions().get(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
-    }
-}
-
-/// The task that forgets clients that have been quiet, which bounds the memory.
-pub struct Forgetting {
-    pub rates: Vec<Rate>,
-    pub clock: Clock,
-}
-
-impl Task for Forgetting {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(self.clock.sleep(FORGET_EVERY)).await.is_ok() {
-            for limiter in self.rates.iter().filter_map(|rate| rate.limiter.as_ref()) {
-                limiter.retain_recent();
-                limiter.shrink_to_fit();
-            }
-        }
-        Ok(())
     }
 }
 

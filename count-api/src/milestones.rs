@@ -11,7 +11,8 @@ use tally_core::milestone::{Ladder, Milestone};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::read::{NoAnswer, Standings, TableGate};
+use crate::error::Result;
+use crate::read::{Standings, TableGate};
 
 /// The most milestones that are read for one counter: those of the greatest thresholds.
 const MOST: u32 = 100;
@@ -62,7 +63,7 @@ impl Milestones {
     ///
     /// # Errors
     /// The tables do not answer.
-    pub async fn ladder(&self) -> Result<Ladder, NoAnswer> {
+    pub async fn ladder(&self) -> Result<Ladder> {
         self.table.read(self.deployment.ladder()).await
     }
 
@@ -73,7 +74,7 @@ impl Milestones {
     ///
     /// # Errors
     /// The tables do not answer.
-    pub async fn of(&self, counter: &CounterId) -> Result<Vec<(Milestone, bool)>, NoAnswer> {
+    pub async fn of(&self, counter: &CounterId) -> Result<Vec<(Milestone, bool)>> {
         let was_known = self.standings.is_lossless(counter);
         let recorded = self.table.read(self.recounts.milestones(counter, MOST)).await?;
         if recorded.is_empty() {
@@ -95,7 +96,7 @@ impl Milestones {
     ///
     /// # Errors
     /// The tables do not answer.
-    pub async fn ladder_for_listeners(&self) -> Result<Ladder, NoAnswer> {
+    pub async fn ladder_for_listeners(&self) -> Result<Ladder> {
         let mut kept = self.told.ladder.lock().await;
         if let Some((read, ladder)) = *kept
             && read.elapsed() < LADDER
@@ -111,8 +112,14 @@ impl Milestones {
     ///
     /// # Errors
     /// The tables do not answer.
-    pub async fn at(&self, counter: &CounterId, version: u64) -> Result<Judged, NoAnswer> {
-        let place = self.told.place(counter);
+    pub async fn at(&self, counter: &CounterId, version: u64) -> Result<Judged> {
+        let place = {
+            let mut of = self.told.of.lock();
+            if of.len() >= KEPT && !of.contains_key(counter) {
+                of.retain(|_, place| Arc::strong_count(place) > 1);
+            }
+            Arc::clone(of.entry_ref(counter).or_default())
+        };
         let mut kept = place.lock().await;
         if let Some((read_at, judged)) = &*kept
             && *read_at >= version
@@ -122,15 +129,5 @@ impl Milestones {
         let judged: Judged = self.of(counter).await?.into();
         *kept = Some((version, Arc::clone(&judged)));
         Ok(judged)
-    }
-}
-
-impl Told {
-    fn place(&self, counter: &CounterId) -> Place {
-        let mut of = self.of.lock();
-        if of.len() >= KEPT && !of.contains_key(counter) {
-            of.retain(|_, place| Arc::strong_count(place) > 1);
-        }
-        Arc::clone(of.entry_ref(counter).or_default())
     }
 }

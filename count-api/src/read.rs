@@ -17,7 +17,6 @@ mod layers;
 mod local;
 mod negative;
 mod number;
-mod path;
 mod standings;
 mod table;
 mod timing;
@@ -26,10 +25,13 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{Connection, Recounts};
+use tally_core::cached::Cache;
 use tally_core::fold::Counter;
-use tally_core::ids::CounterId;
+use tally_core::ids::{CounterId, ShardCount};
 use tally_core::time::UnixMillis;
-use thiserror::Error;
+use tally_service::{Host, Stage};
 use tokio::task::JoinSet;
 
 pub use cache::SharedCache;
@@ -40,7 +42,6 @@ pub use layers::Layers;
 pub use local::{Found, Kept, Local, ReadLead};
 pub use negative::{Negatives, Recounter};
 pub use number::{Beside, Number};
-pub use path::ReadPath;
 pub use standings::{FollowStandings, Standings, Whole};
 pub use table::{AskTable, Table};
 pub use timing::Timing;
@@ -49,7 +50,10 @@ use gate::no_answer;
 
 pub use crate::answer::Answer;
 pub use crate::args::Bounds;
-use crate::error::{LoggedCause, Problem};
+use crate::args::Config;
+use crate::definitions::FollowDefinitions;
+use crate::error::{Problem, Result};
+use crate::metrics::ReadCounters;
 use crate::value::Rendered;
 
 /// The most reads under way at once; more are refused. The table's gate lets far fewer through.
@@ -65,30 +69,6 @@ pub struct Detailed {
     pub counter: Option<Counter>,
 }
 
-/// Why a number could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum NoAnswer {
-    /// As many reads of the table are under way as are allowed.
-    #[error("as many reads of the table are under way as are allowed")]
-    Busy,
-    /// The table did not answer, or answered with a fault that passes.
-    #[error("{}", .0.as_str())]
-    Away(LoggedCause),
-    /// The table will never answer this request.
-    #[error("{}", .0.as_str())]
-    Refused(LoggedCause),
-}
-
-impl From<NoAnswer> for Problem {
-    fn from(fault: NoAnswer) -> Self {
-        match fault {
-            NoAnswer::Busy => Self::Busy,
-            NoAnswer::Away(cause) => Self::StoreAway(cause),
-            NoAnswer::Refused(cause) => Self::Internal(cause),
-        }
-    }
-}
-
 /// Reads counts. Clones share everything; dropping the last one ends the reads under way.
 #[derive(Clone)]
 pub struct Reader(Arc<Shared>);
@@ -100,19 +80,57 @@ struct Shared {
 }
 
 impl Reader {
-    /// Creates a reader of `layers` that keeps in `local` what it reads.
-    pub fn new(local: Local, layers: Layers) -> Self {
-        Self(Arc::new(Shared { local, layers: Arc::new(layers), reads: Mutex::default() }))
+    /// Waits for the first read of the standings, and spawns the tasks that work for reads. `shards` and `definitions`
+    /// are the deployment's; `whole` tells whether all tables are those of the deployment.
+    ///
+    /// # Errors
+    /// A fault that does not pass, or a stop.
+    pub async fn open(
+        config: &Config,
+        tables: &Connection,
+        cache: Option<Arc<dyn Cache>>,
+        shards: ShardCount,
+        definitions: FollowDefinitions,
+        whole: Whole,
+        host: &Host,
+    ) -> anyhow::Result<Self> {
+        let follow = FollowStandings::begin(config, tables, definitions, whole, host).await?;
+        let counters = Arc::new(Counters::new(tables));
+        let table = Table::new(Arc::clone(&counters), Arc::new(TableGate::new(config.table)));
+        let (negatives, recounter) = Negatives::new(counters, Recounts::new(tables), shards, host.clock());
+        let layers = Layers {
+            cache: cache.map(|cache| SharedCache::new(cache, config.cache_budget)),
+            table: table.clone(),
+            standings: follow.standings(),
+            negatives,
+            counters: ReadCounters::default(),
+        };
+        let ask = AskTable { table, clock: host.clock(), readiness: host.readiness().clone() };
+        host.spawn(Stage::Support, "asking", ask);
+        host.spawn(Stage::Support, "standings", follow);
+        host.spawn(Stage::Output, "recounter", recounter);
+        let local = Local::new(config.local_posts, config.local_ttl);
+        Ok(Self(Arc::new(Shared { local, layers: Arc::new(layers), reads: Mutex::default() })))
+    }
+
+    /// Returns the standings, which answers depend on.
+    pub fn standings(&self) -> &Standings {
+        &self.0.layers.standings
+    }
+
+    /// Returns the gate before the tables.
+    pub fn gate(&self) -> Arc<TableGate> {
+        Arc::clone(&self.0.layers.table.gate)
     }
 
     /// Returns the current answer for `id`, and which layers it came from.
-    pub async fn count(&self, id: &CounterId) -> Result<(Answer, Timing), NoAnswer> {
+    pub async fn count(&self, id: &CounterId) -> Result<(Answer, Timing)> {
         let (kept, timing) = self.find(std::slice::from_ref(id)).remove(0).timed().await?;
         Ok((self.answer(id, &kept), timing))
     }
 
     /// Returns the current answer for `id` as bytes, and which layers it came from.
-    pub async fn rendered(&self, id: &CounterId) -> Result<(Rendered, Timing), NoAnswer> {
+    pub async fn rendered(&self, id: &CounterId) -> Result<(Rendered, Timing)> {
         let (kept, timing) = self.find(std::slice::from_ref(id)).remove(0).timed().await?;
         let answer = self.answer(id, &kept);
         Ok((kept.own.rendered(&answer, |answer| Rendered::new(&id.post, answer.clone())), timing))
@@ -133,7 +151,7 @@ impl Reader {
 
     /// Returns the current answers for `ids`, in their order, and which layers they came from. One read fetches all
     /// those that are neither in memory nor being read.
-    pub async fn counts(&self, ids: &[CounterId]) -> (Vec<Result<Answer, NoAnswer>>, Timing) {
+    pub async fn counts(&self, ids: &[CounterId]) -> (Vec<Result<Answer>>, Timing) {
         let read = join_all(self.find(ids).into_iter().map(Entries::timed)).await;
         let timing = read.iter().flatten().fold(Timing::default(), |all, (_, timing)| all.and(*timing));
         let judged = ids.iter().zip(read).map(|(id, read)| read.map(|(kept, _)| self.answer(id, &kept)));
@@ -141,14 +159,14 @@ impl Reader {
     }
 
     /// Returns the numbers of `ids`, for a caller that makes answers of them later.
-    pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Entries<Number>, NoAnswer>> {
+    pub async fn read(&self, ids: &[CounterId]) -> Vec<Result<Entries<Number>>> {
         let found = self.find(ids).into_iter().map(Entries::timed);
         let kept = join_all(found).await.into_iter();
         kept.map(|kept| kept.map(|(kept, _)| kept.map(|kept| kept.number.clone()))).collect()
     }
 
     /// Reads the counter `id` in the table.
-    pub async fn detailed(&self, id: &CounterId) -> Result<Detailed, NoAnswer> {
+    pub async fn detailed(&self, id: &CounterId) -> Result<Detailed> {
         let Layers { standings, table, .. } = &*self.0.layers;
         let known = standings.known();
         let all: Vec<CounterId> = std::iter::once(id.clone()).chain(known.others(id)).collect();
@@ -157,10 +175,10 @@ impl Reader {
         let counter = |id: &CounterId| read.counters.get(id).cloned().transpose().map_err(|fault| no_answer(&fault));
         let number = |id: &CounterId| {
             let beside = known.beside(id, known.of(id).cloned());
-            Ok::<_, NoAnswer>(Number::read(counter(id)?.as_ref(), &read, beside, now))
+            Ok::<_, Problem>(Number::read(counter(id)?.as_ref(), &read, beside, now))
         };
         let others = all[1..].iter().map(|id| Ok((id.clone(), number(id)?)));
-        let numbers = Entries { own: number(id)?, others: others.collect::<Result<_, NoAnswer>>()? };
+        let numbers = Entries { own: number(id)?, others: others.collect::<Result<_>>()? };
         let answers = standings.answers(id, &numbers);
         let named = answers.named(known.name()).into_iter().filter(|(name, _)| !name.is_empty());
         let regions = named.map(|(name, answer)| (name.to_owned(), answer.clone())).collect();
@@ -168,7 +186,7 @@ impl Reader {
     }
 
     fn answer(&self, id: &CounterId, kept: &Entries<Arc<Kept>>) -> Answer {
-        self.0.layers.standings.answer(id, kept)
+        self.0.layers.standings.answer(id, &kept.map(|kept| &kept.number))
     }
 
     /// Returns where each entry of `ids` is, and begins the reads that this caller leads.
@@ -185,7 +203,7 @@ impl Reader {
         found
     }
 
-    /// Starts a read of `leads`. If too many are under way, their waiters get [`NoAnswer::Busy`].
+    /// Starts a read of `leads`. If too many are under way, their waiters get [`Problem::Busy`].
     fn begin(&self, leads: Vec<ReadLead>) {
         if leads.is_empty() {
             return;
@@ -198,7 +216,7 @@ impl Reader {
             reads.spawn(async move { layers.read(leads).await });
         } else {
             drop(reads);
-            leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy), Timing::default()));
+            leads.into_iter().for_each(|lead| lead.finish(Err(Problem::Busy), Timing::default()));
         }
     }
 }

@@ -19,6 +19,7 @@ mod top;
 mod writer;
 mod writes;
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,6 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
 use tally_adapters::dynamodb::Rows;
 use tally_core::ids::ShardCount;
 use tally_service::{Clock, Stop};
@@ -50,7 +50,7 @@ use crate::tops::Tops;
 use crate::watch::Watches;
 
 use docs::describe;
-pub use front::Front;
+pub use front::{Answer, Front};
 use front::{ShortWay, without_origin};
 use hashtags::of_hashtags;
 pub use writer::EventWriter;
@@ -125,7 +125,8 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
             routes = routes.merge(gate.before(group));
         } else {
             // The paths of members have a GET. Without this a PUT would be answered as an unknown method.
-            routes = refused(routes, &described, &off);
+            let refused = from_fn(move |_: Request, _: Next| ready(off.clone()));
+            routes = routes.merge(group.route_layer(refused));
         }
     }
     let docs = Gate { guard: Guard::default(), ..gates.reads }.before(docs::routes(&describe(document)));
@@ -145,23 +146,6 @@ fn router(api: Api, gates: Gates, own: Router) -> Router {
     routes.layer(CatchPanicLayer::custom(panicked)).layer(from_fn(name_route))
 }
 
-/// Adds to `routes` those of `described`, all with the same `answer`.
-fn refused(mut routes: Router<Api>, described: &OpenApi, answer: &Problem) -> Router<Api> {
-    for (path, item) in &described.paths.paths {
-        let methods = [
-            (&item.get, MethodFilter::GET),
-            (&item.put, MethodFilter::PUT),
-            (&item.post, MethodFilter::POST),
-            (&item.delete, MethodFilter::DELETE),
-        ];
-        for (_, method) in methods.into_iter().filter(|(operation, _)| operation.is_some()) {
-            let answer = answer.clone();
-            routes = routes.route(path, on(method, async move || answer));
-        }
-    }
-    routes
-}
-
 /// Stores the route's name in the answer, for the log and the metrics, which are written outside of the router.
 async fn name_route(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -179,38 +163,38 @@ fn route_of(answer: &Response) -> Option<MatchedPath> {
 
 fn reads() -> OpenApiRouter<Api> {
     let of_posts = OpenApiRouter::new()
-        .routes(routes!(read::count))
-        .routes(routes!(batch::likes))
-        .routes(routes!(stream::likes))
-        .routes(routes!(members::like))
-        .routes(routes!(members::likers))
-        .routes(routes!(counters::list))
-        .routes(routes!(batch::counters))
-        .routes(routes!(stream::posts));
+        .routes(routes!(read::get_likes))
+        .routes(routes!(batch::batch_get_likes))
+        .routes(routes!(stream::stream_likes))
+        .routes(routes!(members::get_like))
+        .routes(routes!(members::list_likers))
+        .routes(routes!(counters::list_counters))
+        .routes(routes!(batch::batch_get_counters))
+        .routes(routes!(stream::stream_counters_of_posts));
     of_each_subject(
         of_posts,
         [
-            routes!(read::counter),
-            routes!(read::counters),
-            routes!(milestones::milestones),
-            routes!(members::member),
-            routes!(members::members),
-            routes!(stream::one),
+            routes!(read::read_counter),
+            routes!(read::read_counters),
+            routes!(milestones::read_milestones),
+            routes!(members::get_member),
+            routes!(members::list_members),
+            routes!(stream::stream_counters),
         ],
     )
 }
 
 fn lists() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(top::top)).routes(routes!(top::stream_top))
+    OpenApiRouter::new().routes(routes!(top::get_top)).routes(routes!(top::stream_top))
 }
 
 fn writes() -> OpenApiRouter<Api> {
-    let likes = OpenApiRouter::new().routes(routes!(writes::like, writes::unlike));
-    of_each_subject(likes, [routes!(writes::put, writes::remove), routes!(writes::event)])
+    let likes = OpenApiRouter::new().routes(routes!(writes::put_like, writes::delete_like));
+    of_each_subject(likes, [routes!(writes::put_member, writes::delete_member), routes!(writes::write_counter)])
 }
 
 fn administration() -> OpenApiRouter<Api> {
-    of_each_subject(OpenApiRouter::new(), [routes!(create::create)])
+    of_each_subject(OpenApiRouter::new(), [routes!(create::create_counter)])
 }
 
 /// Adds `routes` of posts to `router`, and the same for hashtags.

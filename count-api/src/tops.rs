@@ -14,12 +14,13 @@ use tally_core::ports::TopicReader;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::{Map, Set};
-use tally_service::{Clock, Stop};
-use tally_trends::{BadPublished, Place, Published, Shelf, Top, Window};
+use tally_service::{Host, Stage};
+use tally_trends::{BadPublished, Place, Published, Reason, Shelf, Top, Window};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
 use crate::answer::tag;
+use crate::error::{Parameter, Problem, Result};
 use crate::followed::Followed;
 use crate::metrics::{BLOCKED, BOARDS_AGE, BOARDS_UNREADABLE};
 use crate::value::json;
@@ -33,15 +34,6 @@ pub struct Wanted {
     pub place: Place,
     pub window: Window,
     pub k: usize,
-}
-
-/// Why there is no list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoList {
-    /// The topics are not read to their end yet, or hold no lists.
-    NotLoaded,
-    /// There is no such window; these are the ones that exist.
-    NoSuchWindow(Vec<Window>),
 }
 
 /// A list as it is sent.
@@ -87,7 +79,7 @@ pub struct TopList {
     /// time; `blocked`, so many ids are blocked that there are fewer items than were asked for. Absent where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, example = "loss")]
-    reason: Option<&'static str>,
+    reason: Option<Reason>,
     /// Those that gained most, and as much; equal ones in the order of their ids' bytes.
     items: Vec<TopItem>,
 }
@@ -115,7 +107,7 @@ impl TopList {
             as_of: top.list.moment * 1000,
             exact: top.claim.bound() == Some(0),
             bound: top.claim.bound(),
-            reason: top.claim.reason().map(tally_trends::Reason::label),
+            reason: top.claim.reason(),
             items: items.collect(),
         }
     }
@@ -182,11 +174,34 @@ struct Shared {
 }
 
 impl Tops {
+    /// Starts the tasks that read the topics of boards and of blocked ids. The latter is compacted: a record's key is an
+    /// id, blocked while its last value is not empty. There is no list before the blocked ids are known.
+    pub(crate) fn follow(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReader>>, host: &Host) -> Self {
+        let (tops, clock) = (Self::default(), host.clock());
+        if let Some(blocks) = blocks {
+            tops.0.blocked.write().unknown = true;
+            let tops = tops.clone();
+            let block = move |records: Option<&Records>, is_whole| {
+                tops.block(records.map(ids).unwrap_or_default(), is_whole);
+            };
+            host.spawn(Stage::Support, "blocks", Followed::new(blocks, clock, "blocks", block));
+        }
+        let (followed, mut said) = (tops.clone(), false);
+        let take = move |records: Option<&Records>, is_whole| {
+            followed.take(records.map(|records| decode(records, &mut said)).unwrap_or_default(), is_whole);
+            if let Some(moment) = followed.0.shelf.read().moment() {
+                BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
+            }
+        };
+        host.spawn(Stage::Support, "boards", Followed::new(boards, clock, "boards", take));
+        tops
+    }
+
     /// Returns the list that is `wanted`.
     ///
     /// # Errors
-    /// There is none, for the reason given.
-    pub fn top(&self, wanted: &Wanted) -> Result<Rendered, NoList> {
+    /// The topics are not read to their end yet, or hold no such list.
+    pub fn top(&self, wanted: &Wanted) -> Result<Rendered> {
         // The shelf stays locked, so that no answer of an earlier moment is kept once the moment has changed.
         let shelf = self.0.shelf.read();
         if let Some(kept) = self.0.rendered.lock().get(wanted) {
@@ -194,13 +209,13 @@ impl Tops {
         }
         let (windows, blocked) = (shelf.windows(), self.0.blocked.read());
         if shelf.moment().is_none() || windows.is_empty() || blocked.unknown {
-            return Err(NoList::NotLoaded);
+            return Err(Problem::ListsNotLoaded);
         }
         if !windows.contains(&wanted.window) {
-            return Err(NoList::NoSuchWindow(windows));
+            return Err(no_window(&windows));
         }
         let top = shelf.top_but(&wanted.place, wanted.window, wanted.k, |id| blocked.ids.contains(id));
-        let rendered = Rendered::new(wanted, top.ok_or(NoList::NotLoaded)?, &blocked);
+        let rendered = Rendered::new(wanted, top.ok_or(Problem::ListsNotLoaded)?, &blocked);
         let mut kept = self.0.rendered.lock();
         if kept.len() >= KEPT {
             kept.clear();
@@ -209,48 +224,18 @@ impl Tops {
         Ok(rendered)
     }
 
-    /// Returns the windows that exist; none before the boards are read.
-    pub fn windows(&self) -> Vec<Window> {
-        self.0.shelf.read().windows()
+    /// Parses a window, which may be one without lists.
+    ///
+    /// # Errors
+    /// It is none. The error has the windows that exist.
+    pub fn window(&self, text: Option<&str>) -> Result<Window> {
+        let window = text.and_then(|text| text.parse().ok());
+        window.ok_or_else(|| no_window(&self.0.shelf.read().windows()))
     }
 
     /// Changes with every moment, and when the blocked ids change.
     pub fn moved(&self) -> watch::Receiver<u64> {
         self.0.moved.subscribe()
-    }
-
-    /// Serves no list from now on until the blocked ids are known.
-    pub(crate) fn expect_blocks(&self) {
-        *self.0.blocked.write() = Blocked { unknown: true, ..Blocked::default() };
-    }
-
-    /// Reads the topic of boards, for a task.
-    pub(crate) async fn follow_boards(
-        self,
-        reader: Arc<dyn TopicReader>,
-        clock: Clock,
-        stop: Stop,
-    ) -> anyhow::Result<()> {
-        let mut said = false;
-        let take = |records: Option<&Records>, is_whole| {
-            self.take(records.map(|records| decode(records, &mut said)).unwrap_or_default(), is_whole);
-            if let Some(moment) = self.0.shelf.read().moment() {
-                BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
-            }
-        };
-        Followed::new(reader, clock).run(stop, "boards", take).await
-    }
-
-    /// Reads the topic of blocked ids, for a task. The topic is compacted: a record's key is an id, blocked while its
-    /// last value is not empty.
-    pub(crate) async fn follow_blocks(
-        self,
-        reader: Arc<dyn TopicReader>,
-        clock: Clock,
-        stop: Stop,
-    ) -> anyhow::Result<()> {
-        let take = |records: Option<&Records>, is_whole| self.block(records.map(ids).unwrap_or_default(), is_whole);
-        Followed::new(reader, clock).run(stop, "blocked ids", take).await
     }
 
     /// Takes messages of the topic of boards, and whether these were the last.
@@ -274,6 +259,15 @@ impl Tops {
             self.0.moved.send_replace(shelf.moment().unwrap_or_default());
         }
     }
+}
+
+/// There is no such window, but these; none before the boards are read.
+fn no_window(windows: &[Window]) -> Problem {
+    if windows.is_empty() {
+        return Problem::ListsNotLoaded;
+    }
+    let names: Vec<String> = windows.iter().map(ToString::to_string).collect();
+    Problem::BadQuery { parameter: Some(Parameter::named("window")), why: format!("there are {}", names.join(", ")) }
 }
 
 /// Decodes `records`. Counts those that cannot be read, and logs the first; `said` remembers that.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::http::HeaderValue;
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tally_core::definitions::SubjectField;
 use tally_core::ids::{CounterId, CounterName, MAX_ID_BYTES, PostId};
 use utoipa::openapi::RefOr;
@@ -35,9 +35,8 @@ impl Subject {
 /// How many users like a post, and how far to trust the number.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Count {
-    #[serde(serialize_with = "as_text")]
     #[schema(value_type = Id)]
-    post_id: PostId,
+    post_id: String,
     /// How many users like it.
     #[schema(example = 42)]
     likes: u64,
@@ -64,10 +63,11 @@ pub struct Count {
 
 impl Count {
     /// Creates the body for a post.
-    pub fn new(post_id: PostId, answer: Answer) -> Self {
+    pub fn new(post: &PostId, answer: Answer) -> Self {
         let Answer { served, fresh, .. } = answer;
         let (version, exact, as_of) = (served.version, served.exact, served.as_of.0);
-        Self { post_id, likes: served.shown(), version, exact, as_of, fresh, behind: answer.into_behind() }
+        let (post_id, likes) = (post.to_string(), served.shown());
+        Self { post_id, likes, version, exact, as_of, fresh, behind: answer.into_behind() }
     }
 }
 
@@ -111,18 +111,18 @@ impl Figures {
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Named {
     /// The post; absent where a hashtag was asked about.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text_if_any")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Id)]
-    post_id: Option<PostId>,
+    post_id: Option<String>,
     /// The hashtag; absent where a post was asked about.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text_if_any")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Id)]
-    hashtag: Option<PostId>,
+    hashtag: Option<String>,
 }
 
 impl From<&Subject> for Named {
     fn from(Subject { field, id }: &Subject) -> Self {
-        let is = |asked: SubjectField| (*field == asked).then(|| id.clone());
+        let is = |asked: SubjectField| (*field == asked).then(|| id.to_string());
         Self { post_id: is(SubjectField::Post), hashtag: is(SubjectField::Hashtag) }
     }
 }
@@ -140,7 +140,7 @@ pub struct CounterValue {
     /// Whether the member that was asked about is in it; absent of a sum, and where no member was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = bool, example = true)]
-    mine: Option<bool>,
+    pub mine: Option<bool>,
 }
 
 impl CounterValue {
@@ -149,22 +149,6 @@ impl CounterValue {
         let (subject, figures) = (Named::from(subject), Figures::new(name, answer));
         Self { subject, counter: name.to_string(), figures, mine: None }
     }
-
-    /// Adds whether a member is in the set.
-    #[must_use]
-    pub fn with_mine(self, mine: Option<bool>) -> Self {
-        Self { mine, ..self }
-    }
-}
-
-/// Serialises an id that may be absent as its text.
-fn as_text_if_any<S: Serializer>(id: &Option<PostId>, serializer: S) -> Result<S::Ok, S::Error> {
-    id.as_ref().map(PostId::as_str).serialize(serializer)
-}
-
-/// Serialises an id as its text.
-pub fn as_text<S: Serializer>(id: &impl AsRef<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(id.as_ref())
 }
 
 /// The bytes of an answer: written once, and sent to all clients that ask while the count is in memory.
@@ -179,7 +163,7 @@ pub struct Rendered {
 impl Rendered {
     /// Writes an answer for a post.
     pub fn new(post: &PostId, answer: Answer) -> Self {
-        let (tag, body) = (tag(&Edition::of(&answer)), json(&Count::new(post.clone(), answer.clone())).into());
+        let (tag, body) = (tag(&Edition::of(&answer)), json(&Count::new(post, answer.clone())).into());
         Self { answer, tag, body }
     }
 }

@@ -1,4 +1,4 @@
-//! Live counts for `routes/stream.rs`. The task [`Watcher`] reads each counter that has listeners four times a second,
+//! Live counts for `routes/stream.rs`. A task ([`Watches::follow`]) reads each counter that has listeners four times a second,
 //! however many listen. Each listener gets the newest count, and its answer is made when it is sent. A slow listener
 //! misses counts in between: the newer one replaces the older one, and nothing is queued.
 
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tally_core::Map;
 use tally_core::ids::CounterId;
 use tally_service::metrics::OneMore;
-use tally_service::{Clock, Stop, Task};
+use tally_service::{Clock, Stop};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::answer::{Answer, Edition};
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 use crate::metrics::{LISTENERS, WATCHED_COUNTERS};
 use crate::read::{Entries, Number, Reader, Standings};
 
@@ -50,13 +50,13 @@ impl Watches {
     }
 
     /// Admits a client that listens to one post. It is called before anything is read for the client.
-    pub fn admit(&self) -> Result<ListenerPermit, Problem> {
+    pub fn admit(&self) -> Result<ListenerPermit> {
         self.admit_many(1)
     }
 
     /// Admits one client that listens to several posts or hashtags. Each takes a place, since it may be read for this
     /// client alone, with as many counters as the client listens to there.
-    pub fn admit_many(&self, posts: usize) -> Result<ListenerPermit, Problem> {
+    pub fn admit_many(&self, posts: usize) -> Result<ListenerPermit> {
         let posts = u32::try_from(posts).map_err(|_| Problem::TooManyListeners)?;
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(posts).map_err(|_| Problem::TooManyListeners)?;
         Ok(ListenerPermit { _place: Arc::new((permit, LISTENERS.one_more(&[]))) })
@@ -64,7 +64,7 @@ impl Watches {
 
     /// Listens to `id`, for which `numbers` were just read.
     pub fn listen(&self, permit: ListenerPermit, id: &CounterId, numbers: Entries<Number>) -> Listener {
-        let mut counters = self.counters();
+        let mut counters = self.counters.lock();
         let live = match counters.get(id) {
             Some(sender) => {
                 self.offer(id, sender, numbers);
@@ -83,7 +83,7 @@ impl Watches {
 
     /// Returns the counters that still have listeners, and forgets the others.
     fn listened(&self) -> Vec<CounterId> {
-        let mut counters = self.counters();
+        let mut counters = self.counters.lock();
         counters.retain(|_, sender| sender.receiver_count() > 0);
         if counters.len() < counters.capacity() / 4 {
             counters.shrink_to_fit();
@@ -92,7 +92,7 @@ impl Watches {
     }
 
     fn publish(&self, id: &CounterId, numbers: Entries<Number>) {
-        if let Some(sender) = self.counters().get(id) {
+        if let Some(sender) = self.counters.lock().get(id) {
             self.offer(id, sender, numbers);
         }
     }
@@ -108,18 +108,35 @@ impl Watches {
 
     /// Wakes the listeners of a counter that could not be read, if its edition has changed with time.
     fn judge_again(&self, id: &CounterId) {
-        if let Some(sender) = self.counters().get(id) {
+        if let Some(sender) = self.counters.lock().get(id) {
             let held = sender.borrow().numbers.clone();
             self.offer(id, sender, held);
         }
     }
 
-    fn edition(&self, id: &CounterId, numbers: &Entries<Number>) -> Edition {
-        Edition::of(&self.standings.answer(id, numbers))
+    /// Reads the counters with listeners, for a task.
+    pub(crate) async fn follow(self, reader: Reader, clock: Clock, stop: Stop) -> anyhow::Result<()> {
+        while stop.unless_requested(clock.sleep(EVERY)).await.is_ok() {
+            let counters = self.listened();
+            WATCHED_COUNTERS.gauge(&[]).set(u32::try_from(counters.len()).unwrap_or(u32::MAX));
+            let (watches, reader, reads) = (&self, &reader, stream::iter(counters.chunks(TOGETHER)));
+            reads
+                .for_each_concurrent(AT_ONCE, |counters| async move {
+                    // A failure is not sent. The next look makes up for it, and until then the count gets older.
+                    for (id, read) in counters.iter().zip(reader.read(counters).await) {
+                        match read {
+                            Ok(numbers) => watches.publish(id, numbers),
+                            Err(_) => watches.judge_again(id),
+                        }
+                    }
+                })
+                .await;
+        }
+        Ok(())
     }
 
-    fn counters(&self) -> MutexGuard<'_, Map<CounterId, watch::Sender<Live>>> {
-        self.counters.lock()
+    fn edition(&self, id: &CounterId, numbers: &Entries<Number>) -> Edition {
+        Edition::of(&self.standings.answer(id, numbers))
     }
 }
 
@@ -145,19 +162,17 @@ impl Listener {
         Self { seen, ..self }
     }
 
-    /// Returns the current count, unless it was seen, and each change, until `stop`.
-    pub fn counts(self, stop: Stop) -> impl stream::Stream<Item = Answer> + Send {
-        let stopping = async move { stop.requested().await };
+    /// Returns the current count, unless it was seen, and each change.
+    pub fn counts(self) -> impl stream::Stream<Item = Answer> + Send {
         stream::unfold(self, |mut listener| async move {
             let answer = listener.next().await?;
             Some((answer, listener))
         })
-        .take_until(stopping)
     }
 
     /// Returns the next edition. The answer is made here and not when the number arrived: the client may be slow, or
     /// the process may have been stopped meanwhile.
-    async fn next(&mut self) -> Option<Answer> {
+    pub async fn next(&mut self) -> Option<Answer> {
         loop {
             let answer = {
                 let live = self.live.borrow_and_update();
@@ -170,41 +185,6 @@ impl Listener {
             }
             self.live.changed().await.ok()?;
         }
-    }
-}
-
-/// The task that reads the counters with listeners.
-pub struct Watcher {
-    pub watches: Watches,
-    pub reader: Reader,
-    pub clock: Clock,
-}
-
-impl Watcher {
-    async fn look(&self) {
-        let counters = self.watches.listened();
-        WATCHED_COUNTERS.gauge(&[]).set(u32::try_from(counters.len()).unwrap_or(u32::MAX));
-        let reads = stream::iter(counters.chunks(TOGETHER));
-        reads
-            .for_each_concurrent(AT_ONCE, |counters| async move {
-                // A failure is not sent. The next look makes up for it, and until then the count gets older.
-                for (id, read) in counters.iter().zip(self.reader.read(counters).await) {
-                    match read {
-                        Ok(numbers) => self.watches.publish(id, numbers),
-                        Err(_) => self.watches.judge_again(id),
-                    }
-                }
-            })
-            .await;
-    }
-}
-
-impl Task for Watcher {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            self.look().await;
-        }
-        Ok(())
     }
 }
 

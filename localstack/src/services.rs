@@ -320,14 +320,15 @@ fn api_of(engines: &Engines, plan: Plan, producer: Arc<dyn Producer>) -> anyhow:
     let (table_prefix, shards) = (engines.table_prefix.clone(), plan.shards);
     let config = api::Config { table_prefix, shards, open_writes: true, ..api::Config::default() };
     Ok(Box::new(move |host| {
-        let listener = tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?;
-        let app = api::App::with_ports(config.clone(), ports.clone()).listening_on(listener);
-        let app = app.with_routes(plan.routes.clone()).spreading(plan.sums.clone());
-        let app = match &boards {
-            Some(boards) => app.listing(Arc::clone(boards)),
-            None => app,
+        let app = api::App {
+            listener: Some(tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?),
+            own: plan.routes.clone(),
+            own_pages: true,
+            spreading: plan.sums.clone(),
+            boards: boards.clone(),
+            ..api::App::with_ports(config.clone(), ports.clone())
         };
-        Ok(Running::start(app.for_own_pages(), host))
+        Ok(Running::start(app, host))
     }))
 }
 

@@ -12,7 +12,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, Host, Invalid, Program, Stage, Stop, Task};
+use tally_service::{Clock, Host, Invalid, Program, Stage, Stop};
 use tokio::time::timeout;
 
 use crate::args::{Args, Config, Rules, Topics};
@@ -125,34 +125,20 @@ async fn log_of(host: &Host, store: &Changes, topic: &str, found: u32) -> anyhow
     Err(Invalid::setting(CHANGES, problem).into())
 }
 
-/// The task that checks that the topic of changes keeps its number of partitions.
-struct WatchTopic {
-    changes: Arc<dyn TopicReader>,
-    /// The number of partitions that the topic had at the start.
-    partitions: usize,
-    clock: Clock,
-}
-
-impl WatchTopic {
-    /// Fails if the number of partitions has changed, since a subject's changes then go to another one.
-    async fn check(&self) -> anyhow::Result<()> {
-        let Ok(Ok(logs)) = timeout(PATIENCE, self.changes.logs()).await else { return Ok(()) };
-        if logs.is_empty() || logs.len() == self.partitions {
-            return Ok(());
+/// A task that fails if the topic of changes gets another number of partitions than it had at the start, since a
+/// subject's changes then go to another one.
+async fn watch_topic(changes: Arc<dyn TopicReader>, partitions: usize, clock: Clock, stop: Stop) -> anyhow::Result<()> {
+    while stop.unless_requested(clock.sleep(EVERY)).await.is_ok() {
+        let looked = stop.unless_requested(timeout(PATIENCE, changes.logs())).await?;
+        if let Ok(Ok(logs)) = looked
+            && !logs.is_empty()
+            && logs.len() != partitions
+        {
+            let problem = format!("its topic had {partitions} partitions and has {} now", logs.len());
+            return Err(Invalid::setting(CHANGES, problem).into());
         }
-        let problem = format!("its topic had {} partitions and has {} now", self.partitions, logs.len());
-        Err(Invalid::setting(CHANGES, problem).into())
     }
-}
-
-impl Task for WatchTopic {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        while stop.unless_requested(self.clock.sleep(EVERY)).await.is_ok() {
-            let Ok(checked) = stop.unless_requested(self.check()).await else { break };
-            checked?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 impl tally_service::App for App {
@@ -171,11 +157,10 @@ impl tally_service::App for App {
         let boards = partitions(&host, &*boards, &topics.boards).await?;
         let store = Arc::new(Changes::new(&tables));
         let log = log_of(&host, &store, &topics.changes, of).await?;
-        let clock = host.clock();
-        let watch = WatchTopic { changes: Arc::clone(&changes), partitions: of as usize, clock };
-        host.spawn(Stage::Support, "topic", watch);
+        let (watched, clock) = (Arc::clone(&changes), host.clock());
+        host.spawn(Stage::Support, "topic", move |stop| watch_topic(watched, of as usize, clock, stop));
         host.spawn(Stage::Support, "boards", needed);
-        let patience = host.patience().on_fault(|_, fault, _| metrics::retried(fault));
+        let patience = host.patience().on_fault(|_, fault, _| metrics::RETRIES.counter(&[fault.class()]).increment(1));
         let intake = join().context("cannot join the group")?;
         let shared = Arc::new(Shared {
             host: host.clone(),

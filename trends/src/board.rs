@@ -3,9 +3,9 @@
 
 use std::cmp::Reverse;
 
+use tally_core::Set;
 use tally_core::ids::PostId;
 
-use crate::cells::Slots;
 use crate::names::{GONE, Names, Slot};
 
 /// The sizes of a board.
@@ -67,8 +67,7 @@ impl Ranked {
 pub(crate) struct Board {
     rules: BoardRules,
     /// Every subject at or before `theta` whose sum is worth listing, and some that no longer are.
-    known: Vec<Slot>,
-    is_known: Slots,
+    known: Set<Slot>,
     /// The position; `None` if every sum is known. It has an id, too, so that many equal sums do not make the board
     /// grow.
     theta: Option<(i64, Box<[u8]>)>,
@@ -89,13 +88,13 @@ impl<F: Fn(Slot) -> i64> Sums<'_, F> {
 
 impl Board {
     pub(crate) fn new(rules: BoardRules) -> Self {
-        Self { rules, known: Vec::new(), is_known: Slots::default(), theta: None }
+        Self { rules, known: Set::default(), theta: None }
     }
 
     /// Updates the sum of `slot`. Returns whether the board has grown so much that it has to be [cut](Self::cut).
     pub(crate) fn update(&mut self, slot: Slot, sum: i64, names: &Names) -> bool {
-        if self.is_worth(slot, sum, names) && self.is_known.insert(slot) {
-            self.known.push(slot);
+        if self.is_worth(slot, sum, names) {
+            self.known.insert(slot);
         }
         self.known.len() > 2 * self.rules.most
     }
@@ -110,17 +109,15 @@ impl Board {
 
     /// Removes subjects that have fallen behind, and keeps only the first ones if there are too many.
     pub(crate) fn cut<F: Fn(Slot) -> i64>(&mut self, sums: &Sums<'_, F>) {
-        let known = std::mem::take(&mut self.known);
-        let (mut known, behind): (Vec<_>, Vec<_>) =
-            known.into_iter().partition(|slot| self.is_worth(*slot, (sums.of)(*slot), sums.names));
-        behind.into_iter().for_each(|slot| self.is_known.remove(slot));
+        let mut known = std::mem::take(&mut self.known);
+        known.retain(|slot| self.is_worth(*slot, (sums.of)(*slot), sums.names));
         if known.len() > self.rules.most {
             let keep = self.rules.keep.max(1);
-            let (_, last, others) = known.select_nth_unstable_by(keep - 1, |a, b| sums.rank(*a).cmp(&sums.rank(*b)));
+            let mut first = Vec::from_iter(known.drain());
+            let (_, last, _) = first.select_nth_unstable_by(keep - 1, |a, b| sums.rank(*a).cmp(&sums.rank(*b)));
             let (Reverse(sum), text) = sums.rank(*last);
             self.theta = Some((sum, text.into()));
-            others.iter().for_each(|slot| self.is_known.remove(*slot));
-            known.truncate(keep);
+            known.extend(&first[..keep]);
         }
         self.known = known;
     }
@@ -133,7 +130,7 @@ impl Board {
             self.refill(sums);
         }
         let all = self.theta.is_none() && self.known.len() <= self.rules.list;
-        let mut first = self.known.clone();
+        let mut first = Vec::from_iter(self.known.iter().copied());
         if first.len() > self.rules.list {
             first.select_nth_unstable_by(self.rules.list, |a, b| sums.rank(*a).cmp(&sums.rank(*b)));
             first.truncate(self.rules.list);
@@ -156,12 +153,8 @@ impl Board {
     }
 
     pub(crate) fn renumber(&mut self, numbers: &[Slot]) {
-        self.known.iter_mut().for_each(|slot| *slot = numbers[*slot as usize]);
-        self.known.retain(|slot| *slot != GONE);
-        self.is_known = Slots::default();
-        self.known.iter().for_each(|slot| {
-            self.is_known.insert(*slot);
-        });
+        let known = self.known.iter().map(|slot| numbers[*slot as usize]);
+        self.known = known.filter(|slot| *slot != GONE).collect();
     }
 }
 

@@ -146,30 +146,3 @@ impl Totals {
         }
     }
 }
-
-/// A set of subjects.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Slots(Vec<u64>);
-
-impl Slots {
-    pub(crate) fn has(&self, slot: Slot) -> bool {
-        self.0.get(slot as usize / 64).is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
-    }
-
-    /// Inserts a subject, and returns whether it was missing.
-    pub(crate) fn insert(&mut self, slot: Slot) -> bool {
-        let (at, bit) = (slot as usize / 64, 1 << (slot % 64));
-        if at >= self.0.len() {
-            self.0.resize(at + 1, 0);
-        }
-        let is_new = self.0[at] & bit == 0;
-        self.0[at] |= bit;
-        is_new
-    }
-
-    pub(crate) fn remove(&mut self, slot: Slot) {
-        if let Some(bits) = self.0.get_mut(slot as usize / 64) {
-            *bits &= !(1 << (slot % 64));
-        }
-    }
-}

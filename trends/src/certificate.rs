@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tally_core::time::UnixMillis;
 
 /// What is known about a window. The claim follows from it.
@@ -39,7 +40,8 @@ pub enum Claim {
 }
 
 /// Why the error is not known. If there are several reasons, the first in this order is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Reason {
     /// Changes in the window may be lost.
     Loss,
@@ -53,28 +55,6 @@ pub enum Reason {
     Shed,
     /// So many of the first subjects are blocked that unlisted ones may belong in the last places.
     Blocked,
-}
-
-impl Reason {
-    /// Every reason.
-    pub const ALL: [Self; 6] = [Self::Loss, Self::Young, Self::Missing, Self::Clock, Self::Shed, Self::Blocked];
-
-    /// Parses a label.
-    pub fn of_label(label: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.label() == label)
-    }
-
-    /// Returns the reason as it appears in answers.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Young => "young",
-            Self::Missing => "missing",
-            Self::Clock => "clock",
-            Self::Shed => "shed",
-            Self::Blocked => "blocked",
-        }
-    }
 }
 
 impl Claim {

@@ -234,7 +234,7 @@ impl Fold {
         let subject = (post, hash(post.as_bytes()));
         for (region, gained) in gains_of(before, after).into_iter().flatten() {
             let region = region.map(|region| self.regions.fold(region));
-            self.gain(name, &region, subject, entry.second, gained);
+            self.gain(name, region, subject, entry.second, gained);
         }
         if self.keys.held > self.keys.most {
             self.shed();
@@ -244,7 +244,7 @@ impl Fold {
     fn gain(
         &mut self,
         counter: &CounterName,
-        region: &Option<Region>,
+        region: Option<Region>,
         subject: (&PostId, u64),
         second: u64,
         gained: i64,
@@ -252,14 +252,8 @@ impl Fold {
         if gained == 0 {
             return;
         }
-        if !self.places.contains_key(counter) {
-            self.places.insert(counter.clone(), BTreeMap::new());
-        }
-        let regions = self.places.get_mut(counter).expect("it was just put there");
-        if !regions.contains_key(region) {
-            regions.insert(region.clone(), Gains::new(&self.windows, self.rules, self.moment));
-        }
-        let gains = regions.get_mut(region).expect("it was just put there");
+        let gains = self.places.entry(counter.clone()).or_default().entry(region);
+        let gains = gains.or_insert_with(|| Gains::new(&self.windows, self.rules, self.moment));
         self.keys.held += usize::from(gains.gain(subject, second, gained));
     }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use metrics::gauge;
+use tally_core::changes::BadMessage;
 use tally_core::fault::Fault;
 use tally_service::catalogue;
-use tally_service::metrics::{Label, OneMore};
+use tally_service::metrics::Label;
 
-use crate::partition::{Alarm, Note};
+use crate::partition::Note;
 
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 const PARTITION: Label = Label::learnt("partition");
@@ -31,7 +32,7 @@ catalogue! {
         "Age of the latest moment for which all lists of a partition are written.";
     PARTITIONS: Gauge Count "tally_trends_partitions" [Label::of("state", &["reading", "halted"])],
         "Assigned partitions: reading, or halted by an alarm.";
-    ALARMS: Counter Count "tally_trends_alarms_total" [Label::of("alarm", Alarm::NAMES)],
+    ALARMS: Counter Count "tally_trends_alarms_total" [Label::of("alarm", &["version", "deployment", "malformed"])],
         "Partitions halted, by alarm.";
     RETRIES: Counter Count "tally_trends_retries_total" [CLASS],
         "Calls to Kafka and to the tables that were retried.";
@@ -57,12 +58,15 @@ pub(crate) fn written(partition: u32, boards: usize, age: Duration) {
     gauge!(AGE.name, PARTITION.name => partition.to_string()).set(age.as_secs_f64());
 }
 
-pub(crate) fn alarm(alarm: &Alarm) {
-    ALARMS.counter(&[alarm.name()]).increment(1);
-}
-
-pub(crate) fn retried(fault: &Fault) {
-    RETRIES.counter(&[fault.class()]).increment(1);
+/// Counts a partition that was halted, and returns the name of the alarm.
+pub(crate) fn halted(bad: &BadMessage) -> &'static str {
+    let alarm = match bad {
+        BadMessage::Version(_) => "version",
+        BadMessage::Deployment(_) => "deployment",
+        BadMessage::Malformed(_) => "malformed",
+    };
+    ALARMS.counter(&[alarm]).increment(1);
+    alarm
 }
 
 pub(crate) fn kafka_error(fault: &Fault) {
@@ -86,11 +90,6 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.set(0);
     }
-}
-
-/// Counts a partition as `reading`, or as `halted`, until it is dropped.
-pub(crate) fn in_state(state: &'static str) -> OneMore {
-    PARTITIONS.one_more(&[state])
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The state machine of one partition of the log of changes: where reading begins, when a moment has come, and what is
-//! published. A *moment* is a whole second; a list is always of one moment. `worker.rs` runs the machine and does its
+//! The state of one partition of the log of changes: where reading begins, when a moment has come, and what is
+//! published. A *moment* is a whole second; a list is always of one moment. `worker.rs` keeps the state and does its
 //! I/O.
 //!
 //! 1. **Look.** It asks for the ends of the log, and for the position that the fold of the counters has stored.
@@ -15,33 +15,27 @@ mod contract;
 mod reading;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use tally_core::fold::Position;
+use tally_core::changes::BadMessage;
 use tally_core::ports::log::Records;
-use tally_core::time::UnixMillis;
-use tally_core::topic::{Log, Offset};
+use tally_core::topic::{Offset, TopicId};
 
 use reading::Reading;
 
-pub use contract::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
+pub use contract::{Begun, Looked, Note, Publication, Setup};
 
 use crate::window::{first_moment, next_moment};
-use crate::{Claim, Evidence, Fold, Place, Ranked, Tick, Window, Written, board_key, certify, mark};
-
-/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines,
-/// and more.
-const SLACK: Duration = Duration::from_secs(2 * 3600);
+use crate::{Claim, Evidence, Fold, List, Place, Tick, Written, board_key, certify, mark};
 
 /// How often, in seconds, every board is written again, for readers that have lost boards of an earlier writer.
 const WHOLE: u64 = 300;
 
-/// The state machine of one partition.
+/// The state of one partition.
 #[derive(Debug)]
 pub struct Partition {
     setup: Setup,
-    stage: Stage,
+    /// Whether it expects records.
+    reads: bool,
     reading: Reading,
     fold: Fold,
     /// Whether this fold has published a moment.
@@ -49,48 +43,21 @@ pub struct Partition {
     published: u64,
     is_publishing: bool,
     /// The boards as they were last written.
-    sent: BTreeMap<(Place, usize), Sent>,
+    sent: BTreeMap<(Place, usize), Written>,
     /// The moment at which all boards were last written.
     whole: Option<u64>,
     /// How many forgotten keys were reported.
     shed: u64,
-}
-
-/// A board as it was last written.
-#[derive(Debug)]
-struct Sent {
-    moment: u64,
-    items: Vec<Ranked>,
-    complete: bool,
-}
-
-/// Returns the time from which on the lists of `moment` need the log.
-fn needed(windows: &[Window], moment: u64) -> UnixMillis {
-    let longest = windows.iter().map(|window| moment - window.from(moment)).max().unwrap_or_default();
-    UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK))
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// It has asked for the ends of the log and the stored position.
-    Looking,
-    /// It has asked for the first message appended at this time or later.
-    Finding { needed: UnixMillis, log: Log, stored: Box<Position> },
-    /// It has asked to open the log at the position.
-    Opening,
-    /// It reads the log.
-    Reading,
-    /// It has stopped reading.
-    Halted,
+    notes: Vec<Note>,
 }
 
 impl Partition {
-    /// Creates the state machine of a newly assigned partition.
+    /// Creates the state of a newly assigned partition.
     pub fn new(setup: Setup) -> Self {
         let fold = setup.fold(0);
         Self {
             setup,
-            stage: Stage::Looking,
+            reads: false,
             reading: Reading::default(),
             fold,
             is_told: false,
@@ -99,30 +66,38 @@ impl Partition {
             sent: BTreeMap::new(),
             whole: None,
             shed: 0,
+            notes: Vec::new(),
         }
     }
 
-    /// Returns the effect to carry out before the first input.
-    pub fn begin(&self) -> Effect {
-        Effect::Look { again: false }
+    /// Takes in where reading begins. The log was opened there.
+    pub fn begin(&mut self, begun: Begun) {
+        self.reads = true;
+        let Some((moment, reading)) = begun.anew else { return };
+        if self.is_told {
+            self.notes.push(Note::Anew);
+        }
+        self.fold = self.setup.fold(moment);
+        (self.reading, self.is_told, self.whole, self.shed) = (reading, false, None, 0);
     }
 
-    /// Handles one input, and appends the resulting effects to `effects`.
-    pub fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
-        match (input, &self.stage) {
-            (Input::Looked(looked), Stage::Looking) => self.looked(*looked, effects),
-            (Input::Found(offset), Stage::Finding { .. }) => self.found(offset, effects),
-            (Input::Opened, Stage::Opening) => self.stage = Stage::Reading,
-            (Input::Records(records), Stage::Reading) => self.read(&records, effects),
-            (Input::Broken, Stage::Reading) => self.look(true, effects),
-            (Input::Published, _) => self.is_publishing = false,
-            _ => {}
-        }
-        self.publish(effects);
+    /// Reads no further until it [begins](Self::begin) again: the position cannot be read, or may belong to another log.
+    pub fn pause(&mut self) {
+        self.reads = false;
+    }
+
+    /// Takes in that every message of the last publication is acknowledged.
+    pub fn acknowledged(&mut self) {
+        self.is_publishing = false;
+    }
+
+    /// Returns what metrics and logs should record since the last call.
+    pub fn notes(&mut self) -> Vec<Note> {
         let before = std::mem::replace(&mut self.shed, self.fold.shed_keys());
         if self.shed > before {
-            effects.push(Effect::Tell(Note::Shed(self.shed - before)));
+            self.notes.push(Note::Shed(self.shed - before));
         }
+        std::mem::take(&mut self.notes)
     }
 
     /// Changes the limit of [keys](Fold::keys). Keys beyond it are forgotten.
@@ -140,7 +115,7 @@ impl Partition {
 
     /// Returns whether it expects records.
     pub fn reads(&self) -> bool {
-        matches!(self.stage, Stage::Reading)
+        self.reads
     }
 
     /// Returns the latest moment that was published, or is being published.
@@ -153,72 +128,25 @@ impl Partition {
         self.reading.position()
     }
 
-    fn look(&mut self, again: bool, effects: &mut Vec<Effect>) {
-        self.stage = Stage::Looking;
-        effects.push(Effect::Look { again });
+    /// Returns the topic and offset of the next record; `None` before anything was read.
+    pub fn here(&self) -> Option<(TopicId, Offset)> {
+        Some((self.reading.topic()?.clone(), self.position()))
     }
 
-    /// Decides where to read: at the current position, if that is in the log; else where the windows begin, if a
-    /// position there or later is stored; else at the very beginning. If the log has lost its beginning and no position
-    /// is stored, it looks again later: the fold of the counters will store one.
-    fn looked(&mut self, looked: Looked, effects: &mut Vec<Effect>) {
-        if self.reading.goes_on_in(&looked.log) {
-            return self.open(effects);
-        }
-        if let Some(stored) = looked.usable() {
-            let moment = stored.filter.standing().as_of.and_then(|as_of| first_moment(0, as_of)).unwrap_or_default();
-            self.begin_anew(moment, effects);
-            let needed = needed(&self.setup.windows, moment);
-            self.stage = Stage::Finding { needed, log: looked.log, stored: Box::new(stored) };
-            effects.push(Effect::Find(needed));
-        } else if looked.log.start == Offset(0) {
-            self.begin_anew(0, effects);
-            self.reading = Reading::of_all(looked);
-            self.open(effects);
-        } else {
-            self.look(true, effects);
-        }
-    }
-
-    fn found(&mut self, offset: Option<Offset>, effects: &mut Vec<Effect>) {
-        let Stage::Finding { needed, log, stored } = std::mem::replace(&mut self.stage, Stage::Opening) else {
-            return;
-        };
-        // If no message is that late, or the broker cannot search by time, the whole log is read.
-        let from = offset.unwrap_or_default().max(log.start);
-        self.reading = Reading::of_windows(log, from, needed, *stored);
-        self.open(effects);
-    }
-
-    fn open(&mut self, effects: &mut Vec<Effect>) {
-        self.stage = Stage::Opening;
-        effects.push(Effect::Open(self.reading.position()));
-    }
-
-    /// Discards everything that was read before.
-    fn begin_anew(&mut self, moment: u64, effects: &mut Vec<Effect>) {
-        if self.is_told {
-            effects.push(Effect::Tell(Note::Anew));
-        }
-        self.fold = self.setup.fold(moment);
-        (self.is_told, self.whole, self.shed) = (false, None, 0);
-    }
-
-    fn read(&mut self, records: &Arc<Records>, effects: &mut Vec<Effect>) {
+    /// Reads the next records.
+    ///
+    /// # Errors
+    /// One cannot be read. The partition stops there until an operator acts.
+    pub fn read(&mut self, records: &Records) -> Result<(), BadMessage> {
         for record in records.iter() {
             if record.offset < self.reading.position() {
                 continue;
             }
             let late = self.fold.late();
-            match self.reading.take(&record, &self.setup.deployment, |entry| self.fold.take(entry)) {
-                Ok(notes) => effects.extend(notes.into_iter().map(Effect::Tell)),
-                Err(bad) => {
-                    self.stage = Stage::Halted;
-                    return effects.push(Effect::Halt(Alarm::of(bad)));
-                }
-            }
+            let read = self.reading.take(&record, &self.setup.deployment, |entry| self.fold.take(entry));
+            self.notes.extend(read.inspect_err(|_| self.reads = false)?);
             if self.fold.late() != late {
-                effects.push(Effect::Tell(Note::Late));
+                self.notes.push(Note::Late);
             }
         }
         // Before the first moment is published, no change can be late, so the fold adds changes at once.
@@ -227,28 +155,29 @@ impl Partition {
         {
             self.fold.advance(moment);
         }
+        Ok(())
     }
 
-    /// Publishes the next moment if it has come and the previous one is acknowledged.
-    fn publish(&mut self, effects: &mut Vec<Effect>) {
-        if self.is_publishing || !self.reads() || !self.reading.has_caught_up() {
-            return;
+    /// Returns what to publish of the next moment, if that has come and the previous one is acknowledged. The messages
+    /// may be written twice.
+    pub fn publication(&mut self) -> Option<Publication> {
+        if self.is_publishing || !self.reads || !self.reading.has_caught_up() {
+            return None;
         }
-        let Some(as_of) = self.reading.as_of() else { return };
+        let as_of = self.reading.as_of()?;
         let moment = if self.is_told {
             next_moment(self.published, as_of)
         } else {
             first_moment(self.published, as_of).map(|moment| moment.max(self.fold.moment()))
         };
-        let Some(moment) = moment else { return };
+        let moment = moment?;
         self.fold.advance(moment);
         self.fold.tell();
         (self.published, self.is_publishing, self.is_told) = (moment, true, true);
-        let publication = self.publication(moment);
-        effects.push(Effect::Publish(publication));
+        Some(self.publish(moment))
     }
 
-    fn publication(&mut self, moment: u64) -> Publication {
+    fn publish(&mut self, moment: u64) -> Publication {
         let is_whole = self.whole.is_none_or(|whole| moment - whole >= WHOLE);
         let mut touched = self.fold.touched();
         if is_whole {
@@ -272,32 +201,22 @@ impl Partition {
                 }
                 continue;
             }
-            let is_same = |before: &Sent| before.items == list.items && before.complete == list.complete;
+            let is_same = |before: &Written| before.items == list.items && before.complete == list.complete;
             if is_whole || !before.is_some_and(is_same) {
-                let sent = Sent { moment, items: list.items.clone(), complete: list.complete };
-                boards.push(self.board(&key.0, window, &sent));
-                self.sent.insert(key, sent);
+                let (writer, partition) = (self.setup.writer.clone(), self.setup.partition);
+                let (place, List { items, complete, .. }) = (key.0.clone(), list);
+                let board = Written { writer, partition, moment, place, window, items, complete };
+                boards.push(board.clone());
+                self.sent.insert(key, board);
             }
         }
         Publication { boards, gone, tick: self.tick(moment) }
     }
 
-    fn board(&self, place: &Place, window: Window, sent: &Sent) -> Written {
-        Written {
-            writer: self.setup.writer.clone(),
-            partition: self.setup.partition,
-            moment: sent.moment,
-            place: place.clone(),
-            window,
-            items: sent.items.clone(),
-            complete: sent.complete,
-        }
-    }
-
     fn tick(&self, moment: u64) -> Tick {
-        let listed = self.sent.iter().filter(|(_, sent)| !sent.items.is_empty());
         let windows = &self.setup.windows;
-        let marks = listed.map(|((place, index), sent)| mark(place, windows[*index], sent.moment));
+        let listed = self.sent.values().filter(|sent| !sent.items.is_empty());
+        let marks = listed.map(|sent| mark(&sent.place, sent.window, sent.moment));
         Tick {
             writer: self.setup.writer.clone(),
             partition: self.setup.partition,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tally_core::ids::PostId;
 
 use crate::board::Sums;
-use crate::cells::{Bucket, Slots, Totals};
+use crate::cells::{Bucket, Totals};
 use crate::names::{GONE, Names, Slot};
 use crate::{Board, BoardRules, Ranked, Window};
 
@@ -124,13 +124,11 @@ impl Gains {
 
     /// Frees the memory of subjects that are in no bucket any more.
     fn forget_the_gone(&mut self) {
-        let mut there = Slots::default();
+        let mut there = vec![false; self.keys()];
         for bucket in self.spans.iter().flat_map(|span| span.buckets.values()) {
-            bucket.sums().for_each(|(slot, _)| {
-                there.insert(slot);
-            });
+            bucket.sums().for_each(|(slot, _)| there[slot as usize] = true);
         }
-        self.keep(|slot| there.has(slot));
+        self.keep(|slot| there[slot as usize]);
     }
 
     /// Forgets the gains so far, in every window, of all subjects that `keeps` rejects.

@@ -95,7 +95,7 @@ struct ClaimWire {
     window: String,
     bound: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    reason: Option<Reason>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -143,7 +143,7 @@ impl Tick {
         let claims = self.claims.iter().map(|(window, claim)| ClaimWire {
             window: window.to_string(),
             bound: claim.bound(),
-            reason: claim.reason().map(|reason| reason.label().to_owned()),
+            reason: claim.reason(),
         });
         let wire = TickWire {
             v: VERSION,
@@ -161,8 +161,7 @@ impl Tick {
     fn read(value: &[u8]) -> Result<Self, BadPublished> {
         let wire: TickWire<'_> = serde_json::from_slice(value).map_err(malformed)?;
         let claims = wire.claims.iter().map(|claim| {
-            let reason = claim.reason.as_deref().map(|label| Reason::of_label(label).ok_or_else(|| malformed(label)));
-            let claim_of = match (claim.bound, reason.transpose()?) {
+            let claim_of = match (claim.bound, claim.reason) {
                 (Some(0), None) => Claim::Exact,
                 (Some(bound), None) => Claim::Bound(bound),
                 (None, Some(reason)) => Claim::Unknown(reason),

@@ -1,28 +1,25 @@
-//! Runs one partition: waits for the next event, passes it to the state machine in `partition.rs`, and carries out the
-//! effects.
+//! Runs one partition: waits for the next event, passes it to the state in `partition.rs`, and begins what follows.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb::changes::Changes;
-use tally_core::changes::DeploymentId;
+use tally_core::changes::{BadMessage, DeploymentId};
 use tally_core::fault::Fault;
-use tally_core::ports::log::Outgoing;
+use tally_core::ports::log::{Outgoing, Records};
 use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Offset;
 use tally_service::metrics::OneMore;
 use tally_service::{Host, Patience, Stop, Task};
 
 use crate::Partition;
 use crate::args::{Rules, Topics};
 use crate::metrics::{self, Held};
-use crate::partition::{Alarm, Effect, Input, Looked, Note, Publication, Setup};
+use crate::partition::{Begun, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
 
 /// The fault while no change-streamer has created the log.
@@ -63,16 +60,16 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// A call under way, which returns an input for the state machine.
-type Call = Pin<Box<dyn Future<Output = anyhow::Result<Input>> + Send>>;
+/// A call under way.
+type Call<T> = BoxFuture<'static, anyhow::Result<T>>;
 
 struct Runner {
     machine: Partition,
     log: Arc<dyn OwnedPartition>,
     shared: Arc<Shared>,
-    /// The last call about the log. A new one replaces it.
-    asked: Option<Call>,
-    publishing: Option<Call>,
+    /// Finds where to read, and opens the log there.
+    beginning: Option<Call<Begun>>,
+    publishing: Option<Call<()>>,
     state: OneMore,
     keys: Held,
 }
@@ -102,79 +99,61 @@ impl Runner {
             keys: shared.rules.keys,
         };
         shared.held.fetch_add(1, Ordering::Relaxed);
-        let (asked, publishing, state) = (None, None, metrics::in_state("reading"));
-        Self { machine: Partition::new(setup), log, shared, asked, publishing, state, keys: Held::default() }
+        let (beginning, publishing, state) = (None, None, metrics::PARTITIONS.one_more(&["reading"]));
+        Self { machine: Partition::new(setup), log, shared, beginning, publishing, state, keys: Held::default() }
     }
 
-    fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
-        let held = self.shared.held.load(Ordering::Relaxed).max(1);
-        self.machine.allow(self.shared.rules.keys / held);
-        self.machine.step(input, effects);
-        self.keys.set(self.machine.keys());
-    }
-
-    /// Waits for the next input. Returns `None` when the partition is revoked or the process stops; there is nothing to
-    /// store.
-    async fn next(&mut self, stop: &Stop) -> anyhow::Result<Option<Input>> {
-        let input = tokio::select! {
-            biased;
-            () = stop.requested() => return Ok(None),
-            _ = self.log.revoked() => return Ok(None),
-            input = answer(&mut self.asked) => input?,
-            input = answer(&mut self.publishing) => input?,
-            records = self.log.records(), if self.machine.reads() => match records {
-                Ok(records) => Input::Records(records),
-                Err(fault) => {
-                    tracing::warn!(partition = self.log.partition().index, error = %fault, "reading the log again from the start of the windows");
-                    Input::Broken
+    /// Finds where to read and opens the log there, after a pause if that was done `again`.
+    fn begin(&mut self, mut again: bool) {
+        let (log, shared, here) = (Arc::clone(&self.log), Arc::clone(&self.shared), self.machine.here());
+        self.beginning = Some(Box::pin(async move {
+            let (patience, partition) = (&shared.patience, log.partition());
+            loop {
+                if std::mem::replace(&mut again, true) {
+                    shared.host.clock().sleep(AGAIN).await;
                 }
-            },
-        };
-        Ok(Some(input))
+                let looked = patience.answer("look at the log", || shared.look(&*log)).await;
+                let find = async |at| {
+                    let found = patience.answer("find a time", || shared.changes.offset_at(partition, at)).await;
+                    found.context("cannot search the log by time")
+                };
+                let looked = looked.context("cannot look at the log")?;
+                let Some(begun) = looked.begin(here.clone(), &shared.rules.windows, find).await? else { continue };
+                let opened = patience.answer("open the log", || log.start_at(begun.at)).await;
+                opened.context("cannot open the log")?;
+                tracing::info!(partition = partition.index, from = %begun.at, "replaying");
+                return Ok(begun);
+            }
+        }));
     }
 
-    fn carry_out(&mut self, effects: &mut Vec<Effect>) {
-        for effect in effects.drain(..) {
-            match effect {
-                Effect::Look { again } => self.asked = Some(self.look(again)),
-                Effect::Find(at) => self.asked = Some(self.find(at)),
-                Effect::Open(offset) => self.asked = Some(self.open(offset)),
-                Effect::Publish(publication) => self.publishing = Some(self.publish(publication)),
-                Effect::Halt(alarm) => self.halt(&alarm),
-                Effect::Tell(note) => self.tell(note),
+    fn read(&mut self, records: Outcome<Arc<Records>>) {
+        match records {
+            Ok(records) => {
+                if let Err(bad) = self.machine.read(&records) {
+                    self.halt(&bad);
+                }
+            }
+            Err(fault) => {
+                tracing::warn!(partition = self.log.partition().index, error = %fault, "reading the log again from the start of the windows");
+                self.machine.pause();
+                self.begin(true);
             }
         }
     }
 
-    fn look(&self, again: bool) -> Call {
-        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
-        Box::pin(async move {
-            if again {
-                shared.host.clock().sleep(AGAIN).await;
-            }
-            let looked = shared.patience.answer("look at the log", || shared.look(&*log)).await;
-            Ok(Input::Looked(Box::new(looked.context("cannot look at the log")?)))
-        })
+    /// Begins what follows from what has come.
+    fn go_on(&mut self) {
+        let held = self.shared.held.load(Ordering::Relaxed).max(1);
+        self.machine.allow(self.shared.rules.keys / held);
+        if let Some(publication) = self.machine.publication() {
+            self.publishing = Some(self.publish(publication));
+        }
+        self.machine.notes().into_iter().for_each(|note| self.tell(note));
+        self.keys.set(self.machine.keys());
     }
 
-    fn find(&self, at: UnixMillis) -> Call {
-        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
-        Box::pin(async move {
-            let found = shared.patience.answer("find a time", || shared.changes.offset_at(log.partition(), at)).await;
-            Ok(Input::Found(found.context("cannot search the log by time")?))
-        })
-    }
-
-    fn open(&self, offset: Offset) -> Call {
-        let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
-        Box::pin(async move {
-            shared.patience.answer("open the log", || log.start_at(offset)).await.context("cannot open the log")?;
-            tracing::info!(partition = log.partition().index, from = %offset, "replaying");
-            Ok(Input::Opened)
-        })
-    }
-
-    fn publish(&self, publication: Publication) -> Call {
+    fn publish(&self, publication: Publication) -> Call<()> {
         let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
         let position = self.machine.position();
         Box::pin(async move {
@@ -192,21 +171,20 @@ impl Runner {
             if tick.moment.is_multiple_of(TELL_KAFKA) {
                 log.finished(position);
             }
-            Ok(Input::Published)
+            Ok(())
         })
     }
 
-    fn halt(&mut self, alarm: &Alarm) {
-        let partition = self.log.partition().index;
-        tracing::error!(partition, offset = %self.machine.position(), ?alarm, "the partition is halted");
-        metrics::alarm(alarm);
-        let (position, name) = (self.machine.position(), alarm.name());
+    fn halt(&mut self, bad: &BadMessage) {
+        let (partition, position) = (self.log.partition().index, self.machine.position());
+        tracing::error!(partition, offset = %position, alarm = ?bad, "the partition is halted");
+        let name = metrics::halted(bad);
         let why = format!(
             "{} is halted at offset {position}, at a message that cannot be read: {name}",
             self.log.partition()
         );
         self.shared.host.readiness().not_ready(&condition(&self.log), why);
-        self.state = metrics::in_state("halted");
+        self.state = metrics::PARTITIONS.one_more(&["halted"]);
     }
 
     fn tell(&self, note: Note) {
@@ -251,7 +229,7 @@ impl Shared {
 }
 
 /// Waits for the answer to a call, or forever if there is no call.
-async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
+async fn answer<T>(call: &mut Option<Call<T>>) -> anyhow::Result<T> {
     let Some(under_way) = call else { return std::future::pending().await };
     let answered = under_way.await;
     *call = None;
@@ -261,12 +239,21 @@ async fn answer(call: &mut Option<Call>) -> anyhow::Result<Input> {
 impl Task for Worker {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let mut runner = Runner::new(self);
-        let mut effects = vec![runner.machine.begin()];
-        runner.carry_out(&mut effects);
-        while let Some(input) = runner.next(&stop).await? {
-            runner.step(input, &mut effects);
-            runner.carry_out(&mut effects);
+        runner.begin(false);
+        loop {
+            // When the partition is revoked or the process stops, there is nothing to store.
+            tokio::select! {
+                biased;
+                () = stop.requested() => return Ok(()),
+                _ = runner.log.revoked() => return Ok(()),
+                begun = answer(&mut runner.beginning) => runner.machine.begin(begun?),
+                published = answer(&mut runner.publishing) => {
+                    published?;
+                    runner.machine.acknowledged();
+                }
+                records = runner.log.records(), if runner.machine.reads() => runner.read(records),
+            }
+            runner.go_on();
         }
-        Ok(())
     }
 }

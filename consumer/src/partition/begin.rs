@@ -23,16 +23,6 @@ pub(super) async fn begin(
     shared: &Arc<Shared>,
     shown: &mut Shown,
     refusals: u32,
-) -> Result<Held, End> {
-    let begun = begun(log, shared, shown, refusals).await;
-    begun.unwrap_or_else(|fault| Err(End::Again(format!("cannot begin: {fault}"))))
-}
-
-async fn begun(
-    log: &Arc<dyn OwnedPartition>,
-    shared: &Arc<Shared>,
-    shown: &mut Shown,
-    refusals: u32,
 ) -> Outcome<Result<Held, End>> {
     let partition = log.partition();
     // The claim is raised before anything else is looked at: what an earlier owner stores later is refused.
@@ -61,7 +51,8 @@ async fn begun(
     let definitions = shared.deployment.definitions().await?;
     log.start_at(at).await?;
     let replays_to = replay.map(|until| until.0);
-    metrics::claimed(replays_to.is_some());
+    metrics::CLAIMS.counter(&[]).increment(1);
+    metrics::REPLAYS.counter(&[]).increment(u64::from(replay.is_some()));
     tracing::info!(%partition, offset = %at, claim = claim.n, replays_to, "reading");
     shown.reads(shared, partition, at);
     Ok(Ok(Held {

@@ -8,7 +8,7 @@ use tally_core::ports::log::Records;
 use tally_core::topic::{Offset, Partition};
 
 use super::{Held, Shared};
-use crate::letter::{Stored, Writer};
+use crate::letter::Writer;
 use crate::metrics;
 
 /// How many dead letters may be under way before no further record is taken.
@@ -45,14 +45,14 @@ async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records
     let writer = Writer { producer: &*shared.producer, topic, deployment: shared.name.as_deref() };
     for tries in 1_u32.. {
         match writer.write(partition, record, rejection).await {
-            Ok(stored) => {
-                if let Stored::Cut(why) = stored {
+            Ok(cut) => {
+                if let Some(why) = cut {
                     let bytes = record.value.map_or(0, <[u8]>::len);
                     tracing::warn!(%partition, %offset, topic, bytes, why, "the dead letter has a part of the record alone");
                 }
                 // The topic takes dead letters, even if it has refused another one.
                 readiness.forget(&condition(partition));
-                metrics::records("rejected", 1);
+                metrics::RECORDS.counter(&["rejected"]).increment(1);
                 metrics::DEAD_LETTERS.counter(&[rejection.reason()]).increment(1);
                 tracing::debug!(%partition, %offset, reason = rejection.reason(), "dead letter: {rejection}");
                 return;

@@ -16,6 +16,7 @@ use super::Held;
 use crate::metrics;
 
 /// What was read and is not finished, and the definitions by which it is decoded.
+#[derive(Default)]
 pub(super) struct Reading {
     pub(super) runs: Runs,
     /// How many records were taken in.
@@ -39,18 +40,7 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(definitions: &Definitions, topic: &str, at: Offset) -> Self {
-        let definitions = definitions.said_in(topic);
-        Self {
-            runs: Runs::default(),
-            taken: 0,
-            definitions,
-            settled: at,
-            asks: false,
-            unknown: BTreeSet::new(),
-            waits: false,
-            tries: 0,
-            told_of_old_times: false,
-        }
+        Self { definitions: definitions.said_in(topic), settled: at, ..Self::default() }
     }
 }
 
@@ -95,7 +85,7 @@ impl Held {
             self.reading.runs.handed(handed);
         }
         if let Some(last) = misrouted.last {
-            metrics::misrouted(misrouted.events);
+            metrics::MISROUTED.counter(&[]).increment(misrouted.events);
             self.kept.misrouted = true;
             self.warn(misrouted.events, last);
         }
@@ -106,7 +96,7 @@ impl Held {
         let offset = record.offset;
         if offset < self.progress.next() {
             // It was read twice.
-            metrics::records("stale", 1);
+            metrics::RECORDS.counter(&["stale"]).increment(1);
             return true;
         }
         let decoded = decode(record, &self.reading.definitions);
@@ -127,9 +117,11 @@ impl Held {
                 return false;
             }
             Ok(event) => {
-                metrics::bad_regions(u64::from(event.has_bad_region()));
+                if event.has_bad_region() {
+                    metrics::BAD_REGIONS.counter(&[]).increment(1);
+                }
                 if event.at < UnixMillis::YEAR_2000 {
-                    metrics::old_time();
+                    metrics::OLD_TIMES.counter(&[]).increment(1);
                     if !std::mem::replace(&mut self.reading.told_of_old_times, true) {
                         warn_of_old_time(&event, self.log.partition(), offset);
                     }
@@ -211,11 +203,6 @@ impl Held {
     /// Returns the run that the record at `offset` was read in.
     pub(super) fn run_of(&self, offset: Offset) -> Arc<Records> {
         self.reading.runs.at(offset).expect("a run is kept until its records are finished")
-    }
-
-    /// Returns whether the progress has anything that is not finished.
-    pub(super) fn has_unfinished(&self) -> bool {
-        self.progress.kept() > 0
     }
 
     pub(super) fn most_ready(&self) -> usize {

@@ -13,11 +13,12 @@ use crate::metrics;
 
 #[derive(Default)]
 pub(super) struct Shown {
+    /// Counts the partition as `reading`, or as `halted`.
     state: Option<OneMore>,
     /// Why it stands still; `None` once it goes on.
     why: Option<Standstill>,
     /// The store refused something before this offset. Only when that is finished does the partition go on.
-    refused: Option<Offset>,
+    pub(super) refused: Option<Offset>,
     /// Since when a record is known to be unfinished.
     since: Option<UnixMillis>,
     /// The first unfinished record, if `since` is when it was written.
@@ -33,14 +34,9 @@ impl Shown {
         }
         self.refused = None;
         if self.state.is_none() || self.why.take().is_some() {
-            self.state = Some(metrics::in_state("reading"));
+            self.state = Some(metrics::PARTITIONS.one_more(&["reading"]));
             shared.host.readiness().forget(&condition(partition));
         }
-    }
-
-    /// Takes note that the store refused something before `offset`.
-    pub(super) fn refused(&mut self, offset: Offset) {
-        self.refused = Some(offset);
     }
 
     /// Shows that the partition stands still. This is an error once for each reason.
@@ -50,7 +46,7 @@ impl Shown {
             return;
         }
         if self.why.is_none() {
-            self.state = Some(metrics::in_state("halted"));
+            self.state = Some(metrics::PARTITIONS.one_more(&["halted"]));
         }
         if !matches!(why, Standstill::Refused(_)) {
             self.refused = None;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How many calls in a row have to fail before calls are skipped.
@@ -25,7 +25,7 @@ struct State {
 impl Breaker {
     /// Returns whether a call may be made now.
     pub(super) fn admits(&self, now: Instant) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         match state.resting_until {
             None => true,
             Some(until) if now < until => false,
@@ -39,22 +39,18 @@ impl Breaker {
 
     /// Records that a call was answered.
     pub(super) fn succeeded(&self) {
-        *self.state() = State::default();
+        *self.0.lock() = State::default();
     }
 
     /// Records that a call failed or took too long. Returns whether this opened the breaker.
     pub(super) fn failed(&self, now: Instant) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.failures = state.failures.saturating_add(1);
         let opens = state.failures >= FAILURES && state.resting_until.is_none();
         if state.failures >= FAILURES {
             state.resting_until = Some(now + REST);
         }
         opens
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
     }
 }
 

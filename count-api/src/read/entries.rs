@@ -11,11 +11,11 @@ use tally_core::ids::{CounterId, CounterKind, Region};
 use tally_core::served::Served;
 use tally_core::time::UnixMillis;
 
-use super::NoAnswer;
 use super::local::{Found, Kept};
 use super::number::Number;
 use super::timing::Timing;
 use crate::answer::{Answer, Summed};
+use crate::error::Result;
 
 /// A value for each entry of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl<T> From<T> for Entries<T> {
 
 impl Entries<Found> {
     /// Waits for all reads. Returns the numbers, and which layers they came from.
-    pub(super) async fn timed(self) -> Result<(Entries<Arc<Kept>>, Timing), NoAnswer> {
+    pub(super) async fn timed(self) -> Result<(Entries<Arc<Kept>>, Timing)> {
         let (own, mut timing) = self.own.timed().await?;
         let mut others = Vec::with_capacity(self.others.len());
         for (id, found) in self.others {

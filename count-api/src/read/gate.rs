@@ -8,9 +8,8 @@ use tally_core::ports::Outcome;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::NoAnswer;
 use crate::args::Bounds;
-use crate::error::LoggedCause;
+use crate::error::{LoggedCause, Problem, Result};
 use crate::metrics::{TABLE_READS, TABLE_REFUSED};
 
 /// Limits reads of the tables to the number in its bounds.
@@ -25,19 +24,20 @@ impl TableGate {
     }
 
     /// Runs `read` once it is its turn, and returns its result.
-    pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T, NoAnswer> {
+    pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T> {
         let began = Instant::now();
         let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = turn else {
             TABLE_REFUSED.counter(&[]).increment(1);
-            return Err(NoAnswer::Busy);
+            return Err(Problem::Busy);
         };
         let (outcome, result) = match timeout_at(began + self.bounds.budget, read).await {
             Ok(Ok(value)) => ("ok", Ok(value)),
             Ok(Err(fault)) => (fault.class(), Err(no_answer(&fault))),
-            Err(_) => {
-                ("slow", Err(NoAnswer::Away(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))))
-            }
+            Err(_) => (
+                "slow",
+                Err(Problem::StoreAway(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))),
+            ),
         };
         TABLE_READS.histogram(&[outcome]).record(began.elapsed());
         result
@@ -45,9 +45,9 @@ impl TableGate {
 }
 
 /// Returns what a fault of the tables means for the request.
-pub(super) fn no_answer(fault: &Fault) -> NoAnswer {
+pub(super) fn no_answer(fault: &Fault) -> Problem {
     let cause = LoggedCause::new(fault);
-    if let Fault::Poison(_) = fault { NoAnswer::Refused(cause) } else { NoAnswer::Away(cause) }
+    if let Fault::Poison(_) = fault { Problem::Internal(cause) } else { Problem::StoreAway(cause) }
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
         let table = gate(1);
         let held = table.permits.try_acquire().unwrap();
         let began = Instant::now();
-        assert_eq!(table.read(ready(Ok(1))).await, Err(NoAnswer::Busy));
+        assert_eq!(table.read(ready(Ok(1))).await, Err(Problem::Busy));
         assert_eq!(began.elapsed(), Duration::from_millis(100));
         drop(held);
         assert_eq!(table.read(ready(Ok(1))).await, Ok(1));
@@ -77,8 +77,8 @@ mod tests {
     async fn a_read_that_fails_or_lasts_too_long_gives_its_place_back() {
         let table = gate(1);
         let fault: Outcome<u8> = Err(Fault::Transient("gone".to_owned()));
-        assert!(matches!(table.read(ready(fault)).await, Err(NoAnswer::Away(cause)) if cause.as_str() == "gone"));
-        assert!(matches!(table.read(pending::<Outcome<u8>>()).await, Err(NoAnswer::Away(_))));
+        assert!(matches!(table.read(ready(fault)).await, Err(Problem::StoreAway(cause)) if cause.as_str() == "gone"));
+        assert!(matches!(table.read(pending::<Outcome<u8>>()).await, Err(Problem::StoreAway(_))));
         assert_eq!(table.read(ready(Ok(2))).await, Ok(2));
     }
 }

@@ -23,7 +23,7 @@ pub struct Known {
     /// When the read began.
     pub began: Now,
     /// The deployment that the log belongs to.
-    deployment: Option<DeploymentId>,
+    pub(super) deployment: Option<DeploymentId>,
     /// The generation of the log's topic, and the last generation that a fold has gone on in. They differ if the same
     /// topic lost its end.
     generations: (u16, u16),
@@ -73,11 +73,6 @@ impl Known {
             self.remotes.push((region, of));
         }
         self
-    }
-
-    /// Returns the deployment whose standings these are; `None` before they are known.
-    pub(super) fn deployment(&self) -> Option<&DeploymentId> {
-        self.deployment.as_ref()
     }
 
     /// Returns the name of this Region; `None` before it has one.

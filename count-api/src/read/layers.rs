@@ -10,7 +10,6 @@ use tally_core::cached::{FillToken, Got, StandingAt, TakeOverNumber, Value};
 use tally_core::ids::CounterId;
 use tokio::time::Instant;
 
-use super::NoAnswer;
 use super::cache::{Fill, SharedCache};
 use super::gate::no_answer;
 use super::known::Known;
@@ -20,6 +19,7 @@ use super::number::Number;
 use super::standings::Standings;
 use super::table::Table;
 use super::timing::Timing;
+use crate::error::Result;
 use crate::metrics::ReadCounters;
 
 /// The cache, the table and the standings that a read needs.
@@ -56,10 +56,6 @@ struct Stated {
 }
 
 impl Ask {
-    fn of(lead: ReadLead) -> Self {
-        Self { lead, stated: None, cached: None, token: None }
-    }
-
     /// Returns the later of the standings from the table and the cache. Both were taken before the counter is read in
     /// the table: the cache gets a standing only after everything before it is in the table.
     fn standing(&self, known: &Known) -> Option<Arc<StandingAt>> {
@@ -82,7 +78,8 @@ impl Layers {
     /// Reads the counters of `leads` and finishes each lead. Asks the cache once for each partition, all at the same
     /// time, and the table once for the rest.
     pub(super) async fn read(&self, leads: Vec<ReadLead>) {
-        let (mut asks, mut timing) = (leads.into_iter().map(Ask::of).collect::<Vec<_>>(), Timing::default());
+        let asks = leads.into_iter().map(|lead| Ask { lead, stated: None, cached: None, token: None });
+        let (mut asks, mut timing) = (Vec::from_iter(asks), Timing::default());
         if let Some(cache) = &self.cache {
             let began = Instant::now();
             self.ask_cache(cache, &mut asks).await;
@@ -122,7 +119,7 @@ impl Layers {
         }
         let ask_partition = async |(partition, asks): (u32, Vec<&mut Ask>)| {
             let ids: Vec<CounterId> = asks.iter().map(|ask| ask.lead.id.clone()).collect();
-            let Some(of) = known.deployment() else { return };
+            let Some(of) = &known.deployment else { return };
             let got = cache.get(partition, of, &ids).await;
             let Some(Got { taken: Some(taken), stated: Some(stated), values }) = got else { return };
             if !known.is_current(&stated) {
@@ -163,7 +160,7 @@ impl Layers {
         fills
     }
 
-    fn finish(&self, lead: ReadLead, read: Result<Number, NoAnswer>, timing: Timing) {
+    fn finish(&self, lead: ReadLead, read: Result<Number>, timing: Timing) {
         // The other Region queues recounts of its own counters.
         if let Ok(number) = &read
             && lead.id.name.region().is_none()

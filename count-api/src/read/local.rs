@@ -20,12 +20,11 @@ use tally_core::ids::CounterId;
 use tally_core::time::Now;
 use tokio::sync::oneshot;
 
-use super::NoAnswer;
 use super::number::Number;
 use super::timing::Timing;
 use crate::answer::Answer;
 use crate::args::LONGEST;
-use crate::error::LoggedCause;
+use crate::error::{LoggedCause, Problem, Result};
 use crate::value::Rendered;
 
 /// The number of stripes. Each has a lock of its own, so that requests for different counters seldom wait for each
@@ -58,14 +57,8 @@ impl Kept {
     }
 }
 
-impl AsRef<Number> for Arc<Kept> {
-    fn as_ref(&self) -> &Number {
-        &self.number
-    }
-}
-
 /// The result of a read, for all who wait for it.
-type ReadResult = Result<Arc<Kept>, NoAnswer>;
+type ReadResult = Result<Arc<Kept>>;
 
 /// Where a number is.
 #[derive(Clone, Debug)]
@@ -78,27 +71,21 @@ pub enum Found {
 
 impl Found {
     /// Waits for the number. Returns it and the layers that it came through.
-    pub async fn timed(self) -> Result<(Arc<Kept>, Timing), NoAnswer> {
-        let is_kept = self.is_kept();
-        let kept = self.number().await?;
-        let timing = if is_kept { Timing::LOCAL } else { kept.timing };
-        Ok((kept, timing))
+    pub async fn timed(self) -> Result<(Arc<Kept>, Timing)> {
+        match self {
+            Self::Kept(kept) => Ok((kept, Timing::LOCAL)),
+            Self::UnderWay(read, kept) => {
+                let given_up = |_| Err(Problem::StoreAway(LoggedCause::new("the read was given up")));
+                let kept = read.await.unwrap_or_else(given_up).or_else(|fault| kept.ok_or(fault))?;
+                let timing = kept.timing;
+                Ok((kept, timing))
+            }
+        }
     }
 
     /// Returns whether the number is in memory, with no read to wait for.
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
-    }
-
-    /// Waits for the number.
-    pub async fn number(self) -> ReadResult {
-        match self {
-            Self::Kept(kept) => Ok(kept),
-            Self::UnderWay(read, kept) => {
-                let given_up = |_| Err(NoAnswer::Away(LoggedCause::new("the read was given up")));
-                read.await.unwrap_or_else(given_up).or_else(|fault| kept.ok_or(fault))
-            }
-        }
     }
 }
 
@@ -115,7 +102,7 @@ pub struct ReadLead {
 
 impl ReadLead {
     /// Keeps what was read, and answers all who wait. A fault is answered and not kept.
-    pub fn finish(mut self, read: Result<Number, NoAnswer>, timing: Timing) {
+    pub fn finish(mut self, read: Result<Number>, timing: Timing) {
         let result = {
             let mut stripe = self.local.stripe(&self.id);
             // Under one lock: the next request finds the number, or leads another read.
@@ -387,14 +374,14 @@ mod tests {
         let (found, mut leads) = find(&local, &[likes("p"), likes("q"), likes("p")], at(0));
         assert_eq!(leads.iter().map(|lead| lead.id.clone()).collect::<Vec<_>>(), [likes("p"), likes("q")]);
         assert_eq!(find(&local, &[likes("q"), likes("p")], at(0)).1.len(), 0);
-        leads.pop().unwrap().finish(Err(NoAnswer::Busy), Timing::default());
+        leads.pop().unwrap().finish(Err(Problem::Busy), Timing::default());
         leads.pop().unwrap().finish(Ok(version(4)), Timing::default());
         let mut read = Vec::new();
         for found in found {
             assert!(!found.is_kept());
-            read.push(found.number().await.map(|kept| kept.number.value.version.stored()));
+            read.push(found.timed().await.map(|(kept, _)| kept.number.value.version.stored()));
         }
-        assert_eq!(read, [Ok(4), Err(NoAnswer::Busy), Ok(4)]);
+        assert_eq!(read, [Ok(4), Err(Problem::Busy), Ok(4)]);
         let (found, leads) = find(&local, &[likes("p"), likes("q")], at(1));
         assert!(matches!(&found[0], Found::Kept(kept) if kept.number == version(4)));
         assert_eq!(leads.len(), 1, "a fault is not kept");
@@ -408,11 +395,11 @@ mod tests {
         let ((mut first, mut leads), (others, none)) = (outdone(), outdone());
         assert!(!first[0].is_kept() && others[0].is_kept() && none.is_empty());
         leads.pop().unwrap().finish(Ok(version(5)), Timing::default());
-        assert_eq!(first.pop().unwrap().number().await.unwrap().number, version(5));
+        assert_eq!(first.pop().unwrap().timed().await.unwrap().0.number, version(5));
         let (mut first, leads) = outdone();
-        leads.into_iter().for_each(|lead| lead.finish(Err(NoAnswer::Busy), Timing::default()));
+        leads.into_iter().for_each(|lead| lead.finish(Err(Problem::Busy), Timing::default()));
         assert_eq!(
-            first.pop().unwrap().number().await.unwrap().number,
+            first.pop().unwrap().timed().await.unwrap().0.number,
             version(5),
             "what is there is better than none"
         );
@@ -427,7 +414,7 @@ mod tests {
         earlier.pop().unwrap().finish(Ok(version(3)), Timing::default());
         assert_eq!(find(&local, &p, at(1_001)).1.len(), 0, "the later read is still under way");
         leads.pop().unwrap().finish(Ok(version(4)), Timing::default());
-        assert_eq!(found.pop().unwrap().number().await.unwrap().number, version(4));
+        assert_eq!(found.pop().unwrap().timed().await.unwrap().0.number, version(4));
     }
 
     #[tokio::test]
@@ -435,7 +422,7 @@ mod tests {
         let (local, p) = (Local::new(100, KEEP), [likes("p")]);
         let (mut found, leads) = find(&local, &p, at(0));
         drop(leads);
-        assert!(matches!(found.remove(0).number().await, Err(NoAnswer::Away(_))));
+        assert!(matches!(found.remove(0).timed().await, Err(Problem::StoreAway(_))));
         assert_eq!(find(&local, &p, at(0)).1.len(), 1);
     }
 }

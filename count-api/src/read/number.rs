@@ -78,12 +78,6 @@ pub struct Beside {
     pub as_of: Option<UnixMillis>,
 }
 
-impl AsRef<Self> for Number {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
 impl Number {
     /// Creates a number from a value that arrived at `now`, beside a standing that was taken before it was read.
     pub fn new(value: Value, Beside { standing, as_of }: Beside, now: UnixMillis) -> Self {

@@ -2,6 +2,7 @@
 //! of events. The task [`FollowStandings`] reads both every second; [`Standings`] makes answers with the newest of
 //! them, so that no request waits for such a read.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,16 +74,16 @@ impl Standings {
     }
 
     /// Returns the current answer for a counter, summed over all Regions.
-    pub fn answer(&self, id: &CounterId, numbers: &Entries<impl AsRef<Number>>) -> Answer {
+    pub fn answer(&self, id: &CounterId, numbers: &Entries<impl Borrow<Number>>) -> Answer {
         self.answers(id, numbers).sum(id.name.kind(), self.known.borrow().name())
     }
 
     /// Returns the current answer for each entry of a counter.
-    pub fn answers(&self, id: &CounterId, numbers: &Entries<impl AsRef<Number>>) -> Entries<Answer> {
+    pub fn answers(&self, id: &CounterId, numbers: &Entries<impl Borrow<Number>>) -> Entries<Answer> {
         let (known, now) = (self.known.borrow(), self.clock.now());
         let others = numbers.others.iter();
-        let others = others.map(|(id, number)| (id.clone(), self.judged(id, number.as_ref(), &known, now)));
-        Entries { own: self.judged(id, numbers.own.as_ref(), &known, now), others: others.collect() }
+        let others = others.map(|(id, number)| (id.clone(), self.judged(id, number.borrow(), &known, now)));
+        Entries { own: self.judged(id, numbers.own.borrow(), &known, now), others: others.collect() }
     }
 
     /// Returns the answer at `now`, if there are no other Regions and `number` is not outdone.

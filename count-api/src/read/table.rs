@@ -14,7 +14,8 @@ use tally_core::ports::Outcome;
 use tally_service::{Clock, Readiness, Stop, Task};
 use tokio::time::timeout;
 
-use super::{NoAnswer, TableGate};
+use super::TableGate;
+use crate::error::Result;
 
 /// How many reads in a row have to fail for good before the task asks the table itself.
 const IN_A_ROW: u32 = 5;
@@ -32,7 +33,7 @@ const CONDITION: &str = "counts";
 #[derive(Clone)]
 pub struct Table {
     counters: Arc<Counters>,
-    gate: Arc<TableGate>,
+    pub(super) gate: Arc<TableGate>,
     /// Reads in a row that the table has refused for good. Faults that pass are not counted: another instance of the
     /// API would meet them, too.
     failed: Arc<AtomicU32>,
@@ -49,7 +50,7 @@ impl Table {
     ///
     /// # Errors
     /// The table does not answer, or too many reads wait for it.
-    pub async fn read(&self, ids: &[CounterId]) -> Result<Read, NoAnswer> {
+    pub async fn read(&self, ids: &[CounterId]) -> Result<Read> {
         self.gate.read(self.unguarded(ids)).await
     }
 

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::read::counts;
 use super::{Api, Handles};
-use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::error::{Parameter, Problem, ProblemDocument, Result};
 use crate::extract::Json;
 use crate::value::{Count, CounterValue, Id, Subject};
 
@@ -46,27 +46,23 @@ pub(super) struct BatchCounts {
 #[utoipa::path(
     post,
     path = "/v1/likes:batchGet",
-    operation_id = "batchGetLikes",
     tag = "counts",
     request_body = BatchRequest,
-    responses(
-        (status = 200, body = BatchCounts, description = "The numbers"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
-    ),
+    responses((status = 200, body = BatchCounts, description = "The numbers")),
 )]
-pub(super) async fn likes(
+pub(super) async fn batch_get_likes(
     State(api): State<Api>,
     Json(BatchRequest { post_ids }): Json<BatchRequest>,
-) -> Result<axum::Json<BatchCounts>, Problem> {
+) -> Result<axum::Json<BatchCounts>> {
     if post_ids.len() > MOST_POSTS {
         return Err(too_many(format!("{} are more than {MOST_POSTS}", post_ids.len())));
     }
     let ids: Vec<CounterId> = posts(&post_ids)?.into_iter().map(CounterId::likes).collect();
     let mut answer = BatchCounts { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
-    let read = counts(&api, &ids).await?;
+    let (read, _) = counts(&api, &ids).await?;
     for (CounterId { post, .. }, read) in ids.into_iter().zip(read) {
         match read {
-            Some(count) => answer.counts.push(Count::new(post, count)),
+            Some(count) => answer.counts.push(Count::new(&post, count)),
             None => answer.unreadable.push(post.to_string()),
         }
     }
@@ -118,7 +114,6 @@ pub(super) struct Unreadable {
 #[utoipa::path(
     post,
     path = "/v1/counters:batchGet",
-    operation_id = "batchGetCounters",
     tag = "counters",
     request_body(content = CountersRequest,
         example = json!({"post_ids": ["p-1", "p-2"], "counters": ["retweets", "views"], "member": "u-1"})),
@@ -129,22 +124,23 @@ pub(super) struct Unreadable {
             {"post_id": "p-2", "counter": "retweets", "value": 0, "version": 0, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true, "mine": false},
             {"post_id": "p-2", "counter": "views", "value": 8, "version": 2, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
         ]})),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not such a list"),
         (status = 404, body = ProblemDocument, content_type = "application/problem+json", description = "No such counter"),
     ),
 )]
-pub(super) async fn counters(
+pub(super) async fn batch_get_counters(
     State(api): State<Api>,
     Json(asked): Json<CountersRequest>,
-) -> Result<axum::Json<BatchValues>, Problem> {
+) -> Result<axum::Json<BatchValues>> {
     let (ids, member) = checked(&api, &asked)?;
     let (read, mine) = tokio::join!(counts(&api, &ids), mine(&api, &ids, member.as_ref()));
     let mut answer = BatchValues { counts: Vec::with_capacity(ids.len()), unreadable: Vec::new() };
-    for ((id, read), mine) in ids.into_iter().zip(read?).zip(mine?) {
+    for ((id, read), mine) in ids.into_iter().zip(read?.0).zip(mine?) {
         let CounterId { post, name } = id;
         match read {
             Some(count) => {
-                answer.counts.push(CounterValue::new(&Subject::post(post), &name, count).with_mine(mine));
+                let mut value = CounterValue::new(&Subject::post(post), &name, count);
+                value.mine = mine;
+                answer.counts.push(value);
             }
             None => answer.unreadable.push(Unreadable { post_id: post.to_string(), counter: name.to_string() }),
         }
@@ -153,7 +149,7 @@ pub(super) async fn counters(
 }
 
 /// Returns for each of `ids` whether `member` is in it; `None` for a sum, and for all if there is no member.
-async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Result<Vec<Option<bool>>, Problem> {
+async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Result<Vec<Option<bool>>> {
     let Some(member) = member else { return Ok(vec![None; ids.len()]) };
     let sets = ids.iter().filter(|id| id.name.kind() == CounterKind::Set);
     let keys: Vec<RowKey> = sets.map(|id| RowKey::of(id, member, api.shards)).collect();
@@ -165,7 +161,7 @@ async fn mine(api: &Handles, ids: &[CounterId], member: Option<&UserId>) -> Resu
 }
 
 /// Checks the request. Returns the counters and the member that it asks for.
-fn checked(api: &Handles, asked: &CountersRequest) -> Result<(Vec<CounterId>, Option<UserId>), Problem> {
+fn checked(api: &Handles, asked: &CountersRequest) -> Result<(Vec<CounterId>, Option<UserId>)> {
     let definitions: Vec<Definition> = match &asked.counters {
         None => api.defined.of(SubjectField::Post),
         Some(names) => {
@@ -189,7 +185,7 @@ fn too_many(why: String) -> Problem {
 }
 
 /// Parses the posts of a body.
-fn posts(ids: &[String]) -> Result<Vec<PostId>, Problem> {
+fn posts(ids: &[String]) -> Result<Vec<PostId>> {
     let bad = |index| move |reason| Problem::BadId { parameter: Parameter::element(POST_IDS, index), reason };
     ids.iter().enumerate().map(|(index, id)| PostId::new(id).map_err(bad(index))).collect()
 }

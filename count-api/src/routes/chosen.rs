@@ -7,7 +7,7 @@ use tally_core::definitions::{Definition, SubjectField};
 use tally_core::ids::{BadId, CounterId, CounterKind, PostId, UserId};
 
 use super::Api;
-use crate::error::{Parameter, Problem};
+use crate::error::{Parameter, Problem, Result};
 use crate::value::Subject;
 
 /// The names of a path's parameters.
@@ -18,7 +18,7 @@ const MEMBER: &str = "member";
 const USER: &str = "user_id";
 
 /// Returns the parameters of a path, each percent-decoded once.
-async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
+async fn params<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams> {
     RawPathParams::from_request_parts(parts, state).await.map_err(|_| Problem::BadPath)
 }
 
@@ -32,7 +32,7 @@ fn id<T>(
     params: &RawPathParams,
     [first, second]: [&'static str; 2],
     new: impl FnOnce(&str) -> Result<T, BadId>,
-) -> Result<T, Problem> {
+) -> Result<T> {
     let (name, text) = match param(params, first) {
         Some(text) => (first, text),
         None => (second, param(params, second).ok_or(Problem::BadPath)?),
@@ -43,7 +43,7 @@ fn id<T>(
 impl TryFrom<&RawPathParams> for Subject {
     type Error = Problem;
 
-    fn try_from(params: &RawPathParams) -> Result<Self, Problem> {
+    fn try_from(params: &RawPathParams) -> Result<Self> {
         let of_hashtag = param(params, HASHTAG).is_some();
         let field = if of_hashtag { SubjectField::Hashtag } else { SubjectField::Post };
         Ok(Self { field, id: id(params, [HASHTAG, POST], PostId::new)? })
@@ -53,7 +53,7 @@ impl TryFrom<&RawPathParams> for Subject {
 impl<S: Send + Sync> FromRequestParts<S> for Subject {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         Self::try_from(&params(parts, state).await?)
     }
 }
@@ -71,13 +71,13 @@ impl Chosen {
         self.subject.counter(&self.definition.name)
     }
 
-    fn new(params: &RawPathParams, api: &Api) -> Result<Self, Problem> {
+    fn new(params: &RawPathParams, api: &Api) -> Result<Self> {
         let subject = Subject::try_from(params)?;
         let named = param(params, COUNTER).map(|name| api.defined.named(subject.field, name));
         Ok(Self { definition: named.unwrap_or_else(|| Ok(Definition::likes()))?, subject })
     }
 
-    fn of(kind: CounterKind, params: &RawPathParams, api: &Api) -> Result<Self, Problem> {
+    fn of(kind: CounterKind, params: &RawPathParams, api: &Api) -> Result<Self> {
         let chosen = Self::new(params, api)?;
         if chosen.definition.kind() == kind {
             return Ok(chosen);
@@ -92,20 +92,21 @@ impl Chosen {
 impl FromRequestParts<Api> for Chosen {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self> {
         Self::new(&params(parts, api).await?, api)
     }
 }
 
-/// A set.
+/// A sum, or else a set.
 #[derive(Clone, Debug)]
-pub(super) struct ChosenSet(pub(super) Chosen);
+pub(super) struct ChosenKind<const IS_SUM: bool>(pub(super) Chosen);
 
-impl FromRequestParts<Api> for ChosenSet {
+impl<const IS_SUM: bool> FromRequestParts<Api> for ChosenKind<IS_SUM> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
-        Ok(Self(Chosen::of(CounterKind::Set, &params(parts, api).await?, api)?))
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self> {
+        let kind = if IS_SUM { CounterKind::Sum } else { CounterKind::Set };
+        Ok(Self(Chosen::of(kind, &params(parts, api).await?, api)?))
     }
 }
 
@@ -116,21 +117,9 @@ pub(super) struct ChosenMember(pub(super) Chosen, pub(super) UserId);
 impl FromRequestParts<Api> for ChosenMember {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self> {
         let params = params(parts, api).await?;
         let chosen = Chosen::of(CounterKind::Set, &params, api)?;
         Ok(Self(chosen, id(&params, [MEMBER, USER], UserId::new)?))
-    }
-}
-
-/// A sum.
-#[derive(Clone, Debug)]
-pub(super) struct ChosenSum(pub(super) Chosen);
-
-impl FromRequestParts<Api> for ChosenSum {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
-        Ok(Self(Chosen::of(CounterKind::Sum, &params(parts, api).await?, api)?))
     }
 }

@@ -3,12 +3,11 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use tally_core::definitions::{Definition, Definitions};
+use tally_core::definitions::Definition;
 use tally_core::ids::CounterKind;
 use utoipa::ToSchema;
 
 use super::Api;
-use crate::error::ProblemDocument;
 
 /// The deployment's counters.
 #[derive(Debug, Serialize, ToSchema)]
@@ -71,12 +70,6 @@ impl From<&Definition> for CounterDefinition {
     }
 }
 
-impl From<&Definitions> for CounterList {
-    fn from(definitions: &Definitions) -> Self {
-        Self { counters: definitions.iter().map(CounterDefinition::from).collect() }
-    }
-}
-
 /// Which counters there are
 ///
 /// The list only grows, at its end, and no entry of it ever changes. A counter that was defined a moment ago may take a
@@ -84,13 +77,9 @@ impl From<&Definitions> for CounterList {
 #[utoipa::path(
     get,
     path = "/v1/counters",
-    operation_id = "listCounters",
     tag = "counters",
-    responses(
-        (status = 200, body = CounterList, description = "Their definitions"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "A body, which this route does not take"),
-    ),
+    responses((status = 200, body = CounterList, description = "Their definitions")),
 )]
-pub(super) async fn list(State(api): State<Api>) -> Json<CounterList> {
-    Json(CounterList::from(&api.defined.all()))
+pub(super) async fn list_counters(State(api): State<Api>) -> Json<CounterList> {
+    Json(CounterList { counters: api.defined.all().iter().map(CounterDefinition::from).collect() })
 }

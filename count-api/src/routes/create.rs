@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 use super::Api;
 use super::chosen::Chosen;
 use super::detail::DEPLOYMENT;
-use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::error::{Parameter, Problem, Result};
 use crate::extract::Json;
-use crate::value::{Id, Named};
+use crate::value::Named;
 
 /// The path, which is also that of the counter's number.
 pub(super) const PATH: &str = "/v1/posts/{post_id}/counters/{counter}";
@@ -49,7 +49,7 @@ enum PostType {
 
 impl ShardsRequest {
     /// Returns over how many partitions a sum is to be spread at first.
-    fn width(&self) -> Result<u32, Problem> {
+    fn width(&self) -> Result<u32> {
         let bad = |why: String| Problem::BadBody { parameter: Some(Parameter::named(NUMBER)), why };
         match (self.number_of_shards, self.followers_count) {
             (Some(number), _) => {
@@ -110,25 +110,19 @@ pub(super) struct SumShards {
 #[utoipa::path(
     put,
     path = PATH,
-    operation_id = "createCounter",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The counter's name", example = "retweets"),
-    ),
     request_body(content = ShardsRequest, example = json!({"followers_count": 50_000_000, "post_type": "public"})),
     responses(
         (status = 200, body = CounterShards, description = "How many it has", example = json!({
             "post_id": "p-1", "counter": "retweets", "number_of_shards": 64, "decided_by": "deployment", "fixed": true
         })),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or a number out of its bounds, which are named"),
     ),
 )]
-pub(super) async fn create(
+pub(super) async fn create_counter(
     State(api): State<Api>,
     chosen: Chosen,
     Json(asked): Json<ShardsRequest>,
-) -> Result<axum::Json<CounterShards>, Problem> {
+) -> Result<axum::Json<CounterShards>> {
     let width = asked.width()?;
     Ok(axum::Json(match chosen.definition.kind() {
         CounterKind::Sum => {

@@ -14,7 +14,7 @@ use super::Handles;
 use super::chosen::Chosen;
 use super::members::FRESH;
 use crate::answer::Answer;
-use crate::error::Problem;
+use crate::error::Result;
 use crate::read::Detailed;
 use crate::value::CounterValue;
 
@@ -111,11 +111,7 @@ pub(super) struct ShardValue {
 }
 
 /// Reads the number of `chosen` and its parts from the tables.
-pub(super) async fn detailed(
-    api: &Handles,
-    chosen: &Chosen,
-    detail: Detail,
-) -> Result<axum::response::Response, Problem> {
+pub(super) async fn detailed(api: &Handles, chosen: &Chosen, detail: Detail) -> Result<axum::response::Response> {
     let id = chosen.id();
     let Detailed { answer, regions, counter } = api.reader.detailed(&id).await?;
     let (kind, value) = (id.name.kind(), CounterValue::new(&chosen.subject, &id.name, answer));

@@ -11,18 +11,20 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
-use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ComponentsBuilder, ContactBuilder, Content, Header, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr,
-    ResponseBuilder, ServerBuilder,
+    Required, ResponseBuilder, ServerBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_swagger_ui::Config;
 
+use super::hashtags;
 use crate::error::{LoggedCause, Problem, ProblemDocument};
+use crate::value::Id;
 
 /// The path of the document.
 const DOCUMENT: &str = "/openapi.json";
@@ -32,7 +34,7 @@ const BEARER: &str = "bearer";
 
 /// Problems that every route may answer.
 const ANYWHERE: [(&str, &str); 6] = [
-    ("400", "Not an id"),
+    ("400", "Something in the request is wrong; `parameter` names it where it is a parameter"),
     ("401", "A token is required, and the request does not have exactly one header with it"),
     ("403", "Another site's page asks a process that answers pages of its own host alone, or writes are closed"),
     ("414", "The path and query are too long"),
@@ -44,6 +46,14 @@ const ANYWHERE: [(&str, &str); 6] = [
 const OF_A_BODY: [(&str, &str); 3] =
     [("408", "The body took too long"), ("413", "The body is too large"), ("415", "Not JSON")];
 const OF_A_COUNTER: (&str, &str) = ("404", "No such counter");
+
+/// What the parts of a path mean, in their order, each with an example.
+const PATH_PARTS: [(&str, &str, &str); 4] = [
+    ("post_id", "The post", "p-1"),
+    ("user_id", "The user", "u-1"),
+    ("counter", "The counter's name", "retweets"),
+    ("member", "The member", "u-1"),
+];
 
 /// The groups of operations.
 const TAGS: [(&str, &str); 4] = [
@@ -121,7 +131,10 @@ pub(super) fn describe(mut document: OpenApi) -> OpenApi {
         .security_scheme(BEARER, bearer)
         .build();
     document.components = Some(components);
-    document.paths.paths.values_mut().flat_map(operations).for_each(describe_operation);
+    for (path, item) in &mut document.paths.paths {
+        operations(item).for_each(|operation| describe_operation(path, operation));
+        hashtags::describe(path, item);
+    }
     document
 }
 
@@ -129,13 +142,15 @@ fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten()
 }
 
-fn describe_operation(operation: &mut Operation) {
+fn describe_operation(path: &str, operation: &mut Operation) {
+    operation.operation_id = operation.operation_id.as_deref().map(camel_case);
+    describe_path(path, operation);
     // A token is optional in the document, since a process may run without one.
     operation.security =
         Some(vec![SecurityRequirement::default(), SecurityRequirement::new::<_, [&str; 0], _>(BEARER, [])]);
     operation.parameters.iter_mut().flatten().for_each(never_null);
     let of_a_body = OF_A_BODY.into_iter().filter(|_| operation.request_body.is_some());
-    let of_a_counter = operation.parameters.iter().flatten().filter(|it| names_a_counter(it)).map(|_| OF_A_COUNTER);
+    let of_a_counter = path.contains("{counter}").then_some(OF_A_COUNTER);
     let may_be: Vec<_> = ANYWHERE.into_iter().chain(of_a_body).chain(of_a_counter).collect();
     for (status, description) in may_be {
         let problem = Content::new(Some(Ref::from_schema_name(ProblemDocument::name())));
@@ -150,8 +165,28 @@ fn describe_operation(operation: &mut Operation) {
     }
 }
 
-fn names_a_counter(parameter: &RefOr<Parameter>) -> bool {
-    matches!(parameter, RefOr::T(it) if it.name == "counter" && it.parameter_in == ParameterIn::Path)
+/// Turns a handler's name into an operation's.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// Adds the parts of the path that the operation does not describe itself.
+fn describe_path(path: &str, operation: &mut Operation) {
+    let named = |name: &str| path.split(['{', '}']).any(|part| part == name || (part, name) == ("hashtag", "post_id"));
+    let parameters = operation.parameters.take().unwrap_or_default();
+    let missing = PATH_PARTS.into_iter().filter(|(name, ..)| {
+        named(name) && !parameters.iter().any(|it| matches!(it, RefOr::T(it) if it.name == *name))
+    });
+    let missing = missing.map(|(name, description, example)| {
+        let schema = if name == "counter" { String::schema() } else { Ref::from_schema_name(Id::name()).into() };
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+        let parameter = parameter.description(Some(description)).example(Some(example.into())).schema(Some(schema));
+        parameter.build().into()
+    });
+    let all: Vec<_> = missing.collect::<Vec<_>>().into_iter().chain(parameters).collect();
+    operation.parameters = Some(all).filter(|all| !all.is_empty());
 }
 
 /// Removes `null` from the types of an optional parameter: it may be left out, but is not null.

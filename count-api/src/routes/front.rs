@@ -21,13 +21,13 @@ use tower_http::cors::CorsLayer;
 use super::read;
 use crate::access::{Access, Entry};
 use crate::caching::Caching;
-use crate::error::Problem;
+use crate::error::{Problem, Result};
 use crate::limits::{Gate, Peer};
 use crate::metrics::LIKES;
 use crate::read::{Reader, Timing};
 
 /// The body of an answer: the bytes of a count, or the body of a route's answer.
-pub(super) type Answer = OneOf<Full<Bytes>, Body>;
+pub type Answer = OneOf<Full<Bytes>, Body>;
 
 /// All routes. Clones share everything.
 #[derive(Clone)]
@@ -72,11 +72,9 @@ impl Front {
             answer
         }))
     }
-}
 
-impl Front {
     /// Checks what every request has to fulfil before it is parsed further.
-    fn admits<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+    fn admits<B>(&self, request: &Request<B>) -> Result<()> {
         if !names_one_host(request.version(), request.headers()) {
             return Err(Problem::BadHost);
         }

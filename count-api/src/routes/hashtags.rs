@@ -2,7 +2,7 @@
 //! them in the same words, with the names replaced.
 
 use serde_json::Value;
-use utoipa::openapi::path::{PathItem, Paths};
+use utoipa::openapi::path::PathItem;
 use utoipa_axum::router::UtoipaMethodRouter;
 
 /// The beginning of a path for posts, and for hashtags.
@@ -24,40 +24,37 @@ const NAMES: &[(&str, &str)] = &[
     ("view", "search"),
 ];
 
-/// Returns the path for hashtags that corresponds to a path for posts.
-pub(super) fn path_of_hashtags(path: &str) -> String {
-    path.replacen(POSTS, HASHTAGS, 1)
-}
-
 /// Returns the routes for hashtags that correspond to routes for posts.
-pub(super) fn of_hashtags<S>((schemas, paths, methods): UtoipaMethodRouter<S>) -> UtoipaMethodRouter<S> {
-    let items = paths.paths.into_iter().map(|(path, item)| (path_of_hashtags(&path), described(&item)));
-    let mut paths = Paths::new();
-    paths.paths = items.collect();
+pub(super) fn of_hashtags<S>((schemas, mut paths, methods): UtoipaMethodRouter<S>) -> UtoipaMethodRouter<S> {
+    paths.paths = paths.paths.into_iter().map(|(path, item)| (path.replacen(POSTS, HASHTAGS, 1), item)).collect();
     (schemas, paths, methods)
 }
 
-fn described(item: &PathItem) -> PathItem {
-    let mut described = serde_json::to_value(item).expect("a description is made of texts and numbers");
+/// Turns the description of a route for posts into that of hashtags, if `path` is of hashtags.
+pub(super) fn describe(path: &str, item: &mut PathItem) {
+    if !path.starts_with(HASHTAGS) {
+        return;
+    }
+    let mut described = serde_json::to_value(&*item).expect("a description is made of texts and numbers");
     for operation in described.as_object_mut().into_iter().flat_map(|operations| operations.values_mut()) {
-        describe(operation);
+        describe_part(operation);
         if let Some(Value::String(id)) = operation.get_mut("operationId") {
             id.push_str("OfHashtag");
         }
     }
-    serde_json::from_value(described).expect("a description can be read as it was written")
+    *item = serde_json::from_value(described).expect("a description can be read as it was written");
 }
 
 /// Replaces words in a part of a description: in its texts, its examples and its parameters' names.
-fn describe(part: &mut Value) {
+fn describe_part(part: &mut Value) {
     match part {
-        Value::Array(parts) => parts.iter_mut().for_each(describe),
+        Value::Array(parts) => parts.iter_mut().for_each(describe_part),
         Value::Object(fields) => {
             for (field, value) in fields {
                 match field.as_str() {
                     "summary" | "description" => rename(value, WORDS),
                     "example" | "name" => rename(value, NAMES),
-                    _ => describe(value),
+                    _ => describe_part(value),
                 }
             }
         }
@@ -118,7 +115,7 @@ mod tests {
             "parameters": [{"name": "post_id", "in": "path", "description": "The post", "example": "p-1"}],
             "responses": {"200": {"description": "A post's", "content": {"x": {"example": {"views": ["u-1", 3]}}}}}
         });
-        describe(&mut part);
+        describe_part(&mut part);
         let expected = json!({
             "summary": "What a hashtag has", "operationId": "post", "tags": ["post"],
             "parameters": [{"name": "hashtag", "in": "path", "description": "The hashtag", "example": "rust"}],

@@ -6,48 +6,19 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 use tally_adapters::dynamodb::Like;
-use tally_core::ids::{PostId, RowKey, UserId};
-use utoipa::{IntoParams, ToSchema};
+use tally_core::ids::{RowKey, UserId};
+use utoipa::ToSchema;
 
-use super::chosen::{Chosen, ChosenMember, ChosenSet};
+use super::chosen::{Chosen, ChosenKind, ChosenMember};
 use super::paging::{LikersQuery, listed};
 use super::{Api, Handles};
-use crate::error::{Problem, ProblemDocument};
+use crate::error::{ProblemDocument, Result};
 use crate::extract::Asked;
-use crate::value::{Id, Named, as_text};
+use crate::value::{Id, Named};
 
 /// The paths of one like and of one member.
 pub(super) const LIKE: &str = "/v1/posts/{post_id}/likes/{user_id}";
 pub(super) const MEMBER: &str = "/v1/posts/{post_id}/counters/{counter}/members/{member}";
-
-/// The path of one like.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "it describes what extractors read")]
-pub(super) struct LikePath {
-    /// The post
-    #[param(value_type = Id, example = "p-1")]
-    post_id: String,
-    /// The user
-    #[param(value_type = Id, example = "u-1")]
-    user_id: String,
-}
-
-/// The path of one member of a set.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "it describes what extractors read")]
-pub(super) struct MemberPath {
-    /// The post
-    #[param(value_type = Id, example = "p-1")]
-    post_id: String,
-    /// The set's name
-    #[param(example = "retweets")]
-    counter: String,
-    /// The member
-    #[param(value_type = Id, example = "u-1")]
-    member: String,
-}
 
 /// The header for answers that must be fresh: no proxy may answer a user who has just pressed the button from its
 /// cache.
@@ -72,17 +43,13 @@ pub(super) struct LikeState {
 #[utoipa::path(
     get,
     path = LIKE,
-    operation_id = "getLike",
     tag = "likes",
-    params(LikePath),
-    responses(
-        (status = 200, body = LikeState, description = "Whether, and since when"),
-    ),
+    responses((status = 200, body = LikeState, description = "Whether, and since when")),
 )]
-pub(super) async fn like(
+pub(super) async fn get_like(
     State(api): State<Api>,
     ChosenMember(likes, user): ChosenMember,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<impl IntoResponse> {
     let liked_at = since(&api, &likes, &user).await?;
     Ok((FRESH, Json(LikeState { liked: liked_at.is_some(), liked_at })))
 }
@@ -105,24 +72,22 @@ pub(super) struct MemberState {
 #[utoipa::path(
     get,
     path = MEMBER,
-    operation_id = "getMember",
     tag = "counters",
-    params(MemberPath),
     responses(
         (status = 200, body = MemberState, description = "Whether, and since when"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
     ),
 )]
-pub(super) async fn member(
+pub(super) async fn get_member(
     State(api): State<Api>,
     ChosenMember(chosen, member): ChosenMember,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<impl IntoResponse> {
     let since = since(&api, &chosen, &member).await?;
     Ok((FRESH, Json(MemberState { present: since.is_some(), since })))
 }
 
 /// Reads since when `member` is in the set, in milliseconds since the Unix epoch; `None` if it is not.
-async fn since(api: &Handles, set: &Chosen, member: &UserId) -> Result<Option<u64>, Problem> {
+async fn since(api: &Handles, set: &Chosen, member: &UserId) -> Result<Option<u64>> {
     let key = RowKey::of(&set.id(), member, api.shards);
     let row = api.table.read(api.rows.like(&key, member)).await?;
     Ok(row.map(|row| row.liked_at.0))
@@ -132,9 +97,8 @@ async fn since(api: &Handles, set: &Chosen, member: &UserId) -> Result<Option<u6
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Likers {
     /// The post.
-    #[serde(serialize_with = "as_text")]
     #[schema(value_type = Id)]
-    post_id: PostId,
+    post_id: String,
     /// The users, in no meaningful order.
     likers: Vec<Liker>,
     /// The cursor of the next page; absent on the last one.
@@ -147,9 +111,8 @@ pub(super) struct Likers {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Liker {
     /// The user.
-    #[serde(serialize_with = "as_text")]
     #[schema(value_type = Id)]
-    user_id: UserId,
+    user_id: String,
     /// When the like was written; milliseconds since the Unix epoch.
     #[schema(example = 1_700_000_000_000_u64)]
     liked_at: u64,
@@ -162,25 +125,18 @@ pub(super) struct Liker {
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/likers",
-    operation_id = "listLikers",
     tag = "likes",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        LikersQuery,
-    ),
-    responses(
-        (status = 200, body = Likers, description = "A page of them"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
-    ),
+    params(LikersQuery),
+    responses((status = 200, body = Likers, description = "A page of them")),
 )]
-pub(super) async fn likers(
+pub(super) async fn list_likers(
     State(api): State<Api>,
-    ChosenSet(likes): ChosenSet,
+    ChosenKind(likes): ChosenKind<false>,
     Asked(query): Asked<LikersQuery>,
-) -> Result<Json<Likers>, Problem> {
+) -> Result<Json<Likers>> {
     let (rows, next) = listed(&api, &likes.id(), query).await?;
-    let liker = |row: Like| Liker { user_id: row.user, liked_at: row.liked_at.0 };
-    Ok(Json(Likers { post_id: likes.subject.id, likers: rows.into_iter().map(liker).collect(), next }))
+    let liker = |row: Like| Liker { user_id: row.user.to_string(), liked_at: row.liked_at.0 };
+    Ok(Json(Likers { post_id: likes.subject.id.to_string(), likers: rows.into_iter().map(liker).collect(), next }))
 }
 
 /// A page of the members of a set.
@@ -216,26 +172,20 @@ pub(super) struct Member {
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters/{counter}/members",
-    operation_id = "listMembers",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The set's name", example = "retweets"),
-        LikersQuery,
-    ),
+    params(LikersQuery),
     responses(
         (status = 200, body = Members, description = "A page of them", example = json!({
             "post_id": "p-1", "counter": "retweets", "members": [{"member": "u-1", "since": 1_700_000_000_000_u64}]
         })),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, a limit or a cursor"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
     ),
 )]
-pub(super) async fn members(
+pub(super) async fn list_members(
     State(api): State<Api>,
-    ChosenSet(chosen): ChosenSet,
+    ChosenKind(chosen): ChosenKind<false>,
     Asked(query): Asked<LikersQuery>,
-) -> Result<Json<Members>, Problem> {
+) -> Result<Json<Members>> {
     let (rows, next) = listed(&api, &chosen.id(), query).await?;
     let member = |row: Like| Member { member: row.user.to_string(), since: row.liked_at.0 };
     let (subject, counter) = (Named::from(&chosen.subject), chosen.definition.name.to_string());

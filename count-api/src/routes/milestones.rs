@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::chosen::Chosen;
 use super::members::FRESH;
-use crate::error::{Problem, ProblemDocument};
+use crate::error::{Problem, ProblemDocument, Result};
 use crate::value::{Id, Named, Subject};
 
 /// The milestones of one counter.
@@ -132,19 +132,13 @@ impl JustReached {
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters/{counter}/milestones",
-    operation_id = "readMilestones",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The counter's name", example = "retweets"),
-    ),
     responses(
         (status = 200, body = CounterMilestones, description = "The thresholds reached"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
         (status = 422, body = ProblemDocument, content_type = "application/problem+json", description = "A sum that something is taken off from, which has no milestones"),
     ),
 )]
-pub(super) async fn milestones(State(api): State<Api>, chosen: Chosen) -> Result<Response, Problem> {
+pub(super) async fn read_milestones(State(api): State<Api>, chosen: Chosen) -> Result<Response> {
     if !chosen.definition.has_milestones() {
         return Err(Problem::NoMilestones);
     }

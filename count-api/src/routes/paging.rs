@@ -11,8 +11,7 @@ use tally_core::ports::Outcome;
 use utoipa::IntoParams;
 
 use super::Handles;
-use crate::error::{Parameter, Problem};
-use crate::read::NoAnswer;
+use crate::error::{Parameter, Problem, Result};
 
 /// How many members a page has without a `limit`.
 const USUAL: u32 = 50;
@@ -42,7 +41,7 @@ pub(super) async fn listed(
     api: &Handles,
     counter: &CounterId,
     LikersQuery { limit, cursor }: LikersQuery,
-) -> Result<(Vec<Like>, Option<String>), Problem> {
+) -> Result<(Vec<Like>, Option<String>)> {
     let limit = limit.unwrap_or(USUAL);
     if !(1..=MOST).contains(&limit) {
         let parameter = Some(Parameter::named("limit"));
@@ -58,8 +57,8 @@ pub(super) async fn listed(
     }
     let read = api.table.read(Box::pin(page(&api.rows, counter, api.shards, place, limit))).await;
     let (likes, next) = read.map_err(|fault| match fault {
-        NoAnswer::Refused(_) if given => Problem::BadCursor,
-        other => other.into(),
+        Problem::Internal(_) if given => Problem::BadCursor,
+        other => other,
     })?;
     Ok((likes, next.map(|place| place.to_string())))
 }

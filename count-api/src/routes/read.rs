@@ -15,11 +15,11 @@ use super::chosen::Chosen;
 use super::detail::{CounterDetail, DetailQuery, detailed};
 use super::{Api, Handles};
 use crate::answer::{Answer, Edition, Editions, tag};
-use crate::error::{Problem, ProblemDocument};
+use crate::error::{Problem, Result};
 use crate::extract::Asked;
 use crate::metrics::LIKES;
-use crate::read::{NoAnswer, Timing};
-use crate::value::{Count, CounterValue, Figures, Id, Named, Rendered, Subject, json};
+use crate::read::Timing;
+use crate::value::{Count, CounterValue, Figures, Named, Rendered, Subject, json};
 
 /// The parts of the path of likes before and after the post.
 static AROUND: LazyLock<(&str, &str)> =
@@ -36,12 +36,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[utoipa::path(
     get,
     path = LIKES,
-    operation_id = "getLikes",
     tag = "counts",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
-    ),
+    params(("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\"")),
     responses(
         (status = 200, body = Count, description = "The number", headers(
             ("etag" = String, description = "The number's version, and whether it is exact and fresh"),
@@ -49,14 +45,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
             ("server-timing" = String, description = "Which of `local`, `redis` and `table` were asked, and the milliseconds of each"),
         )),
         (status = 304, description = "The number is the one already known"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
     ),
 )]
-pub(super) async fn count(
-    State(api): State<Api>,
-    subject: Subject,
-    headers: HeaderMap,
-) -> Result<Response<Body>, Problem> {
+pub(super) async fn get_likes(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response<Body>> {
     let (rendered, timing) = api.reader.rendered(&CounterId::likes(subject.id)).await?;
     let kept = api.caching.of([&rendered.answer], api.clock.now());
     Ok(answer(rendered, &headers, kept, &timing))
@@ -69,11 +60,8 @@ pub(super) async fn count(
 #[utoipa::path(
     get,
     path = super::create::PATH,
-    operation_id = "readCounter",
     tag = "counters",
     params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The counter's name", example = "retweets"),
         ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1\""),
         DetailQuery,
     ),
@@ -84,15 +72,14 @@ pub(super) async fn count(
             ("server-timing" = String, description = "Which of `local`, `redis` and `table` were asked, and the milliseconds of each"),
         ), example = json!({"post_id": "p-1", "counter": "retweets", "value": 42, "version": 57, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true})),
         (status = 304, description = "The number is the one already known"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post, or another query"),
     ),
 )]
-pub(super) async fn counter(
+pub(super) async fn read_counter(
     State(api): State<Api>,
     chosen: Chosen,
     Asked(DetailQuery { detail }): Asked<DetailQuery>,
     headers: HeaderMap,
-) -> Result<Response<Body>, Problem> {
+) -> Result<Response<Body>> {
     if let Some(detail) = detail {
         return detailed(&api, &chosen, detail).await;
     }
@@ -120,10 +107,8 @@ pub(super) struct CounterValues {
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters",
-    operation_id = "readCounters",
     tag = "counters",
     params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
         ("If-None-Match" = Option<String>, Header, description = "An ETag given before", example = "W/\"57.1_3.1\""),
     ),
     responses(
@@ -136,19 +121,18 @@ pub(super) struct CounterValues {
             "views": {"value": 1_300, "version": 90, "exact": true, "as_of": 1_700_000_000_000_u64, "fresh": true}
         }})),
         (status = 304, description = "The numbers are those already known"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
     ),
 )]
-pub(super) async fn counters(
+pub(super) async fn read_counters(
     State(api): State<Api>,
     subject: Subject,
     headers: HeaderMap,
-) -> Result<Response<Body>, Problem> {
+) -> Result<Response<Body>> {
     let names: Vec<CounterName> = api.defined.of(subject.field).into_iter().map(|it| it.name).collect();
     let ids: Vec<CounterId> = names.iter().map(|name| subject.counter(name)).collect();
     let (named, counters) = (Named::from(&subject), BTreeMap::new());
     let mut values = CounterValues { subject: named, counters, unreadable: Vec::new() };
-    let (read, timing) = timed_counts(&api, &ids).await?;
+    let (read, timing) = counts(&api, &ids).await?;
     for (name, read) in names.iter().zip(&read) {
         match read {
             Some(count) => _ = values.counters.insert(name.to_string(), Figures::new(name, count.clone())),
@@ -160,27 +144,23 @@ pub(super) async fn counters(
     Ok(written(&values, &editions.to_string(), &headers, kept, &timing))
 }
 
-/// Reads several counters, in their order. Returns `None` for a damaged one, which does not fail the others.
-pub(super) async fn counts(api: &Handles, ids: &[CounterId]) -> Result<Vec<Option<Answer>>, Problem> {
-    timed_counts(api, ids).await.map(|(counts, _)| counts)
-}
-
-/// The same as [`counts`], and which layers the counts came from.
-async fn timed_counts(api: &Handles, ids: &[CounterId]) -> Result<(Vec<Option<Answer>>, Timing), Problem> {
+/// Reads several counters, in their order, and returns which layers they came from. A damaged one is `None`, and does not
+/// fail the others.
+pub(super) async fn counts(api: &Handles, ids: &[CounterId]) -> Result<(Vec<Option<Answer>>, Timing)> {
     let (read, timing) = api.reader.counts(ids).await;
     let counts = ids.iter().zip(read).map(|(id, read)| readable(id, read)).collect::<Result<_, _>>()?;
     Ok((counts, timing))
 }
 
 /// Turns the failure to read a damaged counter into `None`, and logs it.
-pub(super) fn readable<T>(id: &CounterId, read: Result<T, NoAnswer>) -> Result<Option<T>, Problem> {
+pub(super) fn readable<T>(id: &CounterId, read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(count) => Ok(Some(count)),
-        Err(NoAnswer::Refused(cause)) => {
+        Err(Problem::Internal(cause)) => {
             tracing::warn!(counter = %id, cause = cause.as_str(), "a counter cannot be read");
             Ok(None)
         }
-        Err(fault) => Err(fault.into()),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -211,7 +191,8 @@ pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, kept: HeaderValue
 where
     B: Default + From<Bytes>,
 {
-    let known = is_known(asked, Edition::of(&rendered.answer));
+    let edition = Edition::of(&rendered.answer);
+    let known = knows(asked, |tag| Edition::parse(tag) == Some(edition));
     timed(answered((!known).then(|| B::from(rendered.body)), rendered.tag, kept), timing)
 }
 
@@ -228,11 +209,6 @@ pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, kept: Head
         headers.insert(header::CONTENT_TYPE, JSON);
     }
     response
-}
-
-/// Returns whether the client has this edition.
-fn is_known(headers: &HeaderMap, edition: Edition) -> bool {
-    knows(headers, |tag| Edition::parse(tag) == Some(edition))
 }
 
 /// Returns whether one of the client's tags is current. Tags are compared weakly, as for every `If-None-Match`.
@@ -270,9 +246,10 @@ mod tests {
     fn a_known_edition_is_recognised_in_any_list_of_tags() {
         let served = Served { version: 7, exact: true, ..Served::default() };
         let edition = Edition::of(&Answer { served, fresh: true, summed: None });
+        let is_known = |headers: &HeaderMap| knows(headers, |tag| Edition::parse(tag) == Some(edition));
         let known = |value: &str| {
             let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())]);
-            is_known(&headers, edition)
+            is_known(&headers)
         };
         for value in ["W/\"7.1\"", "\"7.1\"", "\"x\", W/\"7.1\"", "*"] {
             assert!(known(value), "{value}");
@@ -280,6 +257,6 @@ mod tests {
         for value in ["", "7.1", "W/\"7.0\"", "W/\"7.1.0\"", "W/\"8.1\"", "w/\"7.1\"", "\"7.1", "\""] {
             assert!(!known(value), "{value}");
         }
-        assert!(!is_known(&HeaderMap::new(), edition));
+        assert!(!is_known(&HeaderMap::new()));
     }
 }

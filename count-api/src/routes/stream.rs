@@ -20,11 +20,12 @@ use super::chosen::POST;
 use super::milestones::{JustReached, Reached};
 use super::read::readable;
 use super::{Api, Handles};
-use crate::answer::{Answer, Edition, Editions};
-use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::answer::{Edition, Editions};
+use crate::error::{Parameter, Problem, Result};
 use crate::extract::Asked;
 use crate::milestones::Milestones;
 use crate::value::{Count, CounterValue, Id, Subject};
+use crate::watch::Listener;
 
 /// The most posts that one connection listens to.
 const MOST: usize = 100;
@@ -42,28 +43,23 @@ const MILESTONE: &str = Definition::NOT_A_NAME;
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/likes:stream",
-    operation_id = "streamLikes",
     tag = "counts",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "57.1"),
-    ),
+    params(("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "57.1")),
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
             example = "id: 57.1\ndata: {\"post_id\":\"p-1\",\"likes\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not a post's id"),
     ),
 )]
-pub(super) async fn likes(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn stream_likes(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response> {
     let place = api.watches.admit()?;
     let id = CounterId::likes(subject.id);
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let listener = api.watches.listen(place, &id, read).resuming(last_event(&headers).and_then(Edition::parse));
-    let events = listener.counts(api.stop.clone()).map(move |count| {
+    let events = listener.counts().map(move |count| {
         let edition = Edition::of(&count).to_string();
-        Event::default().id(edition).data(text(&Count::new(id.post.clone(), count)))
+        Event::default().id(edition).data(text(&Count::new(&id.post, count)))
     });
-    Ok(answer(events, api.heartbeat))
+    Ok(answer(&api, events))
 }
 
 /// Every counter of a post now and at each change
@@ -76,22 +72,19 @@ pub(super) async fn likes(State(api): State<Api>, subject: Subject, headers: Hea
 #[utoipa::path(
     get,
     path = "/v1/posts/{post_id}/counters:stream",
-    operation_id = "streamCounters",
     tag = "counters",
     params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen", example = "57.1_3.1"),
     ),
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
             example = "retry: 2000\n\nevent: retweets\nid: 57.1_3.1\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id of a post"),
     ),
 )]
-pub(super) async fn one(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn stream_counters(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response> {
     let names = names(&api, subject.field);
     let seen = last_event(&headers).and_then(|id| Editions::parse(id, names.len()));
-    let seen = seen.unwrap_or_else(|| Editions::unseen(names.len()));
+    let seen = seen.unwrap_or_else(|| Editions(vec![None; names.len()]));
     listening(&api, &[subject], &names, Some(seen)).await
 }
 
@@ -102,7 +95,6 @@ pub(super) async fn one(State(api): State<Api>, subject: Subject, headers: Heade
 #[utoipa::path(
     get,
     path = "/v1/counters:stream",
-    operation_id = "streamCountersOfPosts",
     tag = "counters",
     params(
         ("post_id" = Vec<Id>, Query, description = "The posts, 1 to 100", min_items = 1, max_items = 100, example = json!(["p-1", "p-2"])),
@@ -110,13 +102,12 @@ pub(super) async fn one(State(api): State<Api>, subject: Subject, headers: Heade
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
             example = "retry: 2000\n\nevent: retweets\ndata: {\"post_id\":\"p-1\",\"counter\":\"retweets\",\"value\":42,\"version\":57,\"exact\":true,\"as_of\":1700000000000,\"fresh\":true}\n\n"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not 1 to 100 ids of posts"),
     ),
 )]
-pub(super) async fn posts(
+pub(super) async fn stream_counters_of_posts(
     State(api): State<Api>,
     Asked(asked): Asked<Vec<(String, String)>>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     listening(&api, &posts_of(&asked)?, &names(&api, SubjectField::Post), None).await
 }
 
@@ -126,7 +117,7 @@ async fn listening(
     subjects: &[Subject],
     names: &[CounterName],
     mut seen: Option<Editions>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let changes = listen(api, subjects, names, seen.as_ref()).await?;
     let events = changes.map(move |Told { event, change }| match (change, &mut seen) {
         (Some((counter, edition)), Some(seen)) => {
@@ -136,11 +127,11 @@ async fn listening(
         _ => event,
     });
     let retry = stream::once(async { Event::default().retry(RETRY) });
-    Ok(answer(retry.chain(events), api.heartbeat))
+    Ok(answer(api, retry.chain(events)))
 }
 
 /// Parses the posts of a query and drops repeated ones.
-fn posts_of(asked: &[(String, String)]) -> Result<Vec<Subject>, Problem> {
+fn posts_of(asked: &[(String, String)]) -> Result<Vec<Subject>> {
     let bad = |why: String| Problem::BadQuery { parameter: Some(Parameter::named(POST)), why };
     let mut posts: Vec<Subject> = Vec::new();
     for (index, (name, id)) in asked.iter().enumerate() {
@@ -171,7 +162,7 @@ struct Told {
 
 /// A counter that a client listens to. It yields changes, and after each the thresholds that the counter has reached.
 struct Heard {
-    counts: BoxStream<'static, Answer>,
+    listener: Listener,
     subject: Subject,
     id: CounterId,
     /// The index of the counter's name.
@@ -192,7 +183,7 @@ impl Heard {
         if let Some(served) = self.untold.take() {
             return Some(self.reached(served).await);
         }
-        let count = self.counts.next().await?;
+        let count = self.listener.next().await?;
         self.untold = Some(*count.own());
         let change = Some((self.counter, Edition::of(&count)));
         let value = CounterValue::new(&self.subject, &self.id.name, count);
@@ -219,14 +210,14 @@ impl Heard {
     }
 }
 
-/// Streams the counters `names` of `subjects` until the process stops, leaving out editions that the client has `seen`.
-/// A damaged counter is left out.
+/// Streams the counters `names` of `subjects`, leaving out editions that the client has `seen`. A damaged counter is left
+/// out.
 async fn listen(
     api: &Handles,
     subjects: &[Subject],
     names: &[CounterName],
     seen: Option<&Editions>,
-) -> Result<impl Stream<Item = Told> + Send + use<>, Problem> {
+) -> Result<impl Stream<Item = Told> + Send + use<>> {
     let place = api.watches.admit_many(subjects.len())?;
     let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
     let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
@@ -243,7 +234,7 @@ async fn listen(
         let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
         let ladder = if has_milestones { ladder } else { Ladder::default() };
         let heard = Heard {
-            counts: listener.counts(api.stop.clone()).boxed(),
+            listener,
             subject: wanted[nth].0.clone(),
             id,
             counter,
@@ -257,9 +248,7 @@ async fn listen(
         counters.push(told.flatten().boxed());
     }
     // Even without any counter the stream stays open; if it ended, clients would reconnect again and again.
-    let stop = api.stop.clone();
-    let silence = stream::pending().take_until(async move { stop.requested().await });
-    Ok(stream::select_all(counters).chain(silence))
+    Ok(stream::select_all(counters).chain(stream::pending()))
 }
 
 /// Returns the JSON of an event's data.
@@ -272,9 +261,11 @@ pub(super) fn last_event(headers: &HeaderMap) -> Option<&str> {
     headers.get("last-event-id")?.to_str().ok()
 }
 
-/// Sends `events` as they come, and a comment after each `heartbeat` without one.
-pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static, heartbeat: Duration) -> Response {
-    let events = Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(KeepAlive::new().interval(heartbeat));
+/// Sends `events` as they come until the process stops, and a comment after each heartbeat without one.
+pub(super) fn answer(api: &Handles, events: impl Stream<Item = Event> + Send + 'static) -> Response {
+    let stop = api.stop.clone();
+    let events = events.take_until(async move { stop.requested().await }).map(Ok::<_, Infallible>);
+    let events = Sse::new(events).keep_alive(KeepAlive::new().interval(api.heartbeat));
     // Proxies that buffer would hold events back.
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
     (unbuffered, events).into_response()

@@ -1,6 +1,5 @@
 //! Answers lists of what is trending: what gained most in a counter over a window of time, in one region or all.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -11,15 +10,15 @@ use futures_util::stream;
 use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
 use tally_core::ids::{CounterName, Region};
-use tally_service::{Clock, Stop};
-use tally_trends::{Place, Window};
+use tally_service::Clock;
+use tally_trends::Place;
 use utoipa::IntoParams;
 
 use super::read::{answered, knows};
 use super::{Api, Handles, stream as live};
-use crate::error::{Parameter, Problem, ProblemDocument, quoted};
+use crate::error::{Parameter, Problem, Result, quoted};
 use crate::extract::Asked;
-use crate::tops::{NoList, Rendered, TopList, Tops, Wanted};
+use crate::tops::{Rendered, TopList, Tops, Wanted};
 use crate::watch::ListenerPermit;
 
 /// The most items of a list, and how many it has if the query does not say.
@@ -54,7 +53,7 @@ fn bad(name: &'static str, why: String) -> Problem {
 
 impl TopQuery {
     /// Checks the query. Returns which list it asks for.
-    fn wanted(&self, api: &Handles, tops: &Tops) -> Result<Wanted, Problem> {
+    fn wanted(&self, api: &Handles, tops: &Tops) -> Result<Wanted> {
         let counter = match self.counter.as_deref() {
             None => CounterName::LIKES,
             Some(name) => {
@@ -73,20 +72,7 @@ impl TopQuery {
             }
         };
         let place = Place { counter, region: region.transpose()? };
-        let window = self.window.as_deref().and_then(|text| text.parse::<Window>().ok());
-        let window = window.ok_or_else(|| no_list(NoList::NoSuchWindow(tops.windows())))?;
-        Ok(Wanted { place, window, k })
-    }
-}
-
-fn no_list(why: NoList) -> Problem {
-    match why {
-        NoList::NotLoaded => Problem::ListsNotLoaded,
-        NoList::NoSuchWindow(windows) if windows.is_empty() => Problem::ListsNotLoaded,
-        NoList::NoSuchWindow(windows) => {
-            let names: Vec<String> = windows.iter().map(ToString::to_string).collect();
-            bad("window", format!("there are {}", names.join(", ")))
-        }
+        Ok(Wanted { place, window: tops.window(self.window.as_deref())?, k })
     }
 }
 
@@ -98,7 +84,6 @@ fn no_list(why: NoList) -> Problem {
 #[utoipa::path(
     get,
     path = "/v1/top",
-    operation_id = "getTop",
     tag = "trends",
     params(
         TopQuery,
@@ -110,19 +95,18 @@ fn no_list(why: NoList) -> Problem {
             ("cache-control" = String, description = "How long the answer may be kept"),
         )),
         (status = 304, description = "The list is the one already known"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "A parameter that is wrong, by its name"),
     ),
 )]
-pub(super) async fn top(
+pub(super) async fn get_top(
     State(api): State<Api>,
     Asked(query): Asked<TopQuery>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
-    let rendered = tops.top(&query.wanted(&api, tops)?).map_err(no_list)?;
+    let rendered = tops.top(&query.wanted(&api, tops)?)?;
     let known = knows(&headers, |tag| tag == rendered.edition);
     let body = (!known).then(|| axum::body::Body::from(rendered.body));
-    Ok(answered(body, rendered.tag, api.caching.whole().clone()))
+    Ok(answered(body, rendered.tag, api.caching.whole.clone()))
 }
 
 /// What gained most, now and at each change
@@ -132,7 +116,6 @@ pub(super) async fn top(
 #[utoipa::path(
     get,
     path = "/v1/top:stream",
-    operation_id = "streamTop",
     tag = "trends",
     params(
         TopQuery,
@@ -141,25 +124,24 @@ pub(super) async fn top(
     responses(
         (status = 200, body = String, content_type = "text/event-stream", description = "Events until either side ends",
             example = "id: 1700085602.1\ndata: {\"counter\":\"likes\",\"window\":\"24h\",\"from\":1699999200000,\"as_of\":1700085602000,\"exact\":true,\"bound\":0,\"items\":[{\"id\":\"p-1\",\"count\":812}]}\n\n"),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "A parameter that is wrong, by its name"),
     ),
 )]
 pub(super) async fn stream_top(
     State(api): State<Api>,
     Asked(query): Asked<TopQuery>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
     let place = api.watches.admit()?;
     let wanted = query.wanted(&api, tops)?;
-    let first = tops.top(&wanted).map_err(no_list)?;
+    let first = tops.top(&wanted)?;
     let is_seen = live::last_event(&headers) == Some(first.edition.as_str());
     let listener = Listener { tops: tops.clone(), wanted, told: is_seen.then(|| first.clone()), _place: place };
-    let events = listener.lists(api.stop.clone(), api.clock).map(|rendered| {
+    let events = listener.lists(api.clock).map(|rendered| {
         let data = std::str::from_utf8(&rendered.body).expect("JSON is text");
         Event::default().id(rendered.edition.clone()).data(data)
     });
-    Ok(live::answer(events, api.heartbeat))
+    Ok(live::answer(&api, events))
 }
 
 /// A client that listens to one list.
@@ -171,9 +153,8 @@ struct Listener {
 }
 
 impl Listener {
-    /// Returns the current list, unless the client has it, and each change, until `stop`.
-    fn lists(self, stop: Stop, clock: Clock) -> impl Stream<Item = Arc<Rendered>> + Send {
-        let stopping = async move { stop.requested().await };
+    /// Returns the current list, unless the client has it, and each change.
+    fn lists(self, clock: Clock) -> impl Stream<Item = Rendered> + Send {
         let moved = self.tops.moved();
         stream::unfold((self, moved, false), move |(mut listener, mut moved, paused)| async move {
             if paused {
@@ -185,11 +166,10 @@ impl Listener {
                     && listener.told.as_ref().is_none_or(|told| rendered.differs(told))
                 {
                     listener.told = Some(rendered.clone());
-                    return Some((Arc::new(rendered), (listener, moved, true)));
+                    return Some((rendered, (listener, moved, true)));
                 }
                 moved.changed().await.ok()?;
             }
         })
-        .take_until(stopping)
     }
 }

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use super::chosen::Chosen;
 use crate::args::Config;
-use crate::error::{LoggedCause, Problem};
+use crate::error::{LoggedCause, Problem, Result};
 use crate::metrics::WRITES;
 
 /// The reason for refusing a removal that the counter's definition does not have.
@@ -63,7 +63,7 @@ impl EventWriter {
         kinds: [&'static str; 2],
         direction: Direction,
         said: Said<'_>,
-    ) -> Result<UnixMillis, Problem> {
+    ) -> Result<UnixMillis> {
         chosen.definition.action(direction).ok_or(Problem::NoAction(NO_REMOVAL))?;
         let sent = match said {
             Said::Member(_) => self.event(chosen, direction, said).await,

@@ -8,16 +8,16 @@ use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{MAX_AMOUNT, Said};
-use tally_core::ids::{PostId, UserId};
+use tally_core::ids::UserId;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 
-use super::chosen::{Chosen, ChosenMember, ChosenSum};
-use super::members::{LIKE, LikePath, MEMBER, MemberPath};
+use super::chosen::{Chosen, ChosenKind, ChosenMember};
+use super::members::{LIKE, MEMBER};
 use super::{Api, Handles};
-use crate::error::{Parameter, Problem, ProblemDocument};
+use crate::error::{Parameter, Problem, ProblemDocument, Result};
 use crate::extract;
-use crate::value::{Id, Named, as_text};
+use crate::value::{Id, Named};
 
 /// The path of amounts.
 const EVENTS: &str = "/v1/posts/{post_id}/counters/{counter}/events";
@@ -36,7 +36,7 @@ async fn write<A: Serialize>(
     direction: Direction,
     said: Said<'_>,
     accepted: impl FnOnce(String, u64) -> A,
-) -> Result<(StatusCode, Json<A>), Problem> {
+) -> Result<(StatusCode, Json<A>)> {
     let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
     let at = writer.say(chosen, kinds, direction, said).await?;
     let action = chosen.definition.action(direction).unwrap_or_default().to_owned();
@@ -47,13 +47,11 @@ async fn write<A: Serialize>(
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Accepted {
     /// The post.
-    #[serde(serialize_with = "as_text")]
     #[schema(value_type = Id)]
-    post_id: PostId,
+    post_id: String,
     /// The user.
-    #[serde(serialize_with = "as_text")]
     #[schema(value_type = Id)]
-    user_id: UserId,
+    user_id: String,
     #[schema(schema_with = action)]
     action: String,
     /// The event's time; milliseconds since the Unix epoch.
@@ -71,12 +69,13 @@ fn action() -> Schema {
 /// Safe to repeat: an event states whether the user likes the post, and not a change.
 async fn write_like(
     api: &Handles,
-    likes: Chosen,
-    user_id: UserId,
+    likes: &Chosen,
+    user: &UserId,
     direction: Direction,
-) -> Result<impl IntoResponse + use<>, Problem> {
-    let accepted = |action, ts| Accepted { post_id: likes.subject.id.clone(), user_id: user_id.clone(), action, ts };
-    write(api, &likes, LIKES, direction, Said::Member(&user_id), accepted).await
+) -> Result<impl IntoResponse + use<>> {
+    let accepted =
+        |action, ts| Accepted { post_id: likes.subject.id.to_string(), user_id: user.to_string(), action, ts };
+    write(api, likes, LIKES, direction, Said::Member(user), accepted).await
 }
 
 /// A user likes a post
@@ -85,18 +84,14 @@ async fn write_like(
 #[utoipa::path(
     put,
     path = LIKE,
-    operation_id = "putLike",
     tag = "likes",
-    params(LikePath),
-    responses(
-        (status = 202, body = Accepted, description = "The event is acknowledged"),
-    ),
+    responses((status = 202, body = Accepted, description = "The event is acknowledged")),
 )]
-pub(super) async fn like(
+pub(super) async fn put_like(
     State(api): State<Api>,
     ChosenMember(likes, user): ChosenMember,
-) -> Result<impl IntoResponse, Problem> {
-    write_like(&api, likes, user, Direction::Add).await
+) -> Result<impl IntoResponse> {
+    write_like(&api, &likes, &user, Direction::Add).await
 }
 
 /// A user no longer likes a post
@@ -105,18 +100,14 @@ pub(super) async fn like(
 #[utoipa::path(
     delete,
     path = LIKE,
-    operation_id = "deleteLike",
     tag = "likes",
-    params(LikePath),
-    responses(
-        (status = 202, body = Accepted, description = "The event is acknowledged"),
-    ),
+    responses((status = 202, body = Accepted, description = "The event is acknowledged")),
 )]
-pub(super) async fn unlike(
+pub(super) async fn delete_like(
     State(api): State<Api>,
     ChosenMember(likes, user): ChosenMember,
-) -> Result<impl IntoResponse, Problem> {
-    write_like(&api, likes, user, Direction::Remove).await
+) -> Result<impl IntoResponse> {
+    write_like(&api, &likes, &user, Direction::Remove).await
 }
 
 /// An acknowledged event about a counter.
@@ -144,13 +135,13 @@ pub(super) struct CounterAccepted {
 }
 
 /// Safe to repeat for a set; each event of a sum counts.
-async fn write_counter(
+async fn write_event(
     api: &Handles,
     chosen: &Chosen,
     kinds: [&'static str; 2],
     direction: Direction,
     said: Said<'_>,
-) -> Result<impl IntoResponse + use<>, Problem> {
+) -> Result<impl IntoResponse + use<>> {
     let (member, n) = match said {
         Said::Member(member) => (Some(member.to_string()), None),
         Said::Amount(n) => (None, Some(n)),
@@ -166,9 +157,7 @@ async fn write_counter(
 #[utoipa::path(
     put,
     path = MEMBER,
-    operation_id = "putMember",
     tag = "counters",
-    params(MemberPath),
     responses(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
             "post_id": "p-1", "counter": "retweets", "action": "retweet", "member": "u-1", "ts": 1_700_000_000_000_u64
@@ -176,11 +165,11 @@ async fn write_counter(
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum"),
     ),
 )]
-pub(super) async fn put(
+pub(super) async fn put_member(
     State(api): State<Api>,
     ChosenMember(chosen, member): ChosenMember,
-) -> Result<impl IntoResponse, Problem> {
-    write_counter(&api, &chosen, MEMBERS, Direction::Add, Said::Member(&member)).await
+) -> Result<impl IntoResponse> {
+    write_event(&api, &chosen, MEMBERS, Direction::Add, Said::Member(&member)).await
 }
 
 /// A set of a post is no longer to have a member
@@ -190,9 +179,7 @@ pub(super) async fn put(
 #[utoipa::path(
     delete,
     path = MEMBER,
-    operation_id = "deleteMember",
     tag = "counters",
-    params(MemberPath),
     responses(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged", example = json!({
             "post_id": "p-1", "counter": "retweets", "action": "unretweet", "member": "u-1", "ts": 1_700_000_000_000_u64
@@ -200,11 +187,11 @@ pub(super) async fn put(
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a sum, or its members stay"),
     ),
 )]
-pub(super) async fn remove(
+pub(super) async fn delete_member(
     State(api): State<Api>,
     ChosenMember(chosen, member): ChosenMember,
-) -> Result<impl IntoResponse, Problem> {
-    write_counter(&api, &chosen, MEMBERS, Direction::Remove, Said::Member(&member)).await
+) -> Result<impl IntoResponse> {
+    write_event(&api, &chosen, MEMBERS, Direction::Remove, Said::Member(&member)).await
 }
 
 /// The name of the amount in a body.
@@ -242,25 +229,20 @@ fn one() -> u32 {
 #[utoipa::path(
     post,
     path = EVENTS,
-    operation_id = "writeCounter",
     tag = "counters",
-    params(
-        ("post_id" = Id, Path, description = "The post", example = "p-1"),
-        ("counter" = String, Path, description = "The sum's name", example = "views"),
-    ),
+    params(("counter" = String, Path, description = "The sum's name", example = "views")),
     request_body(content = AmountRequest, example = json!({"action": "increment", "n": 25})),
     responses(
         (status = 202, body = CounterAccepted, description = "The event is acknowledged",
             example = json!({"post_id": "p-1", "counter": "views", "action": "view", "n": 25, "ts": 1_700_000_000_000_u64})),
-        (status = 400, body = ProblemDocument, content_type = "application/problem+json", description = "Not an id, or not such an event"),
         (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "The counter is a set, or nothing is taken off it"),
     ),
 )]
-pub(super) async fn event(
+pub(super) async fn write_counter(
     State(api): State<Api>,
-    ChosenSum(chosen): ChosenSum,
+    ChosenKind(chosen): ChosenKind<true>,
     extract::Json(AmountRequest { action, n }): extract::Json<AmountRequest>,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<impl IntoResponse> {
     if !(1..=MAX_AMOUNT).contains(&i64::from(n)) {
         let why = format!("it is from 1 to {MAX_AMOUNT}");
         return Err(Problem::BadBody { parameter: Some(Parameter::named(N)), why });
@@ -269,5 +251,5 @@ pub(super) async fn event(
         AmountAction::Increment => Direction::Add,
         AmountAction::Decrement => Direction::Remove,
     };
-    write_counter(&api, &chosen, AMOUNTS, direction, Said::Amount(n)).await
+    write_event(&api, &chosen, AMOUNTS, direction, Said::Amount(n)).await
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// The timer. One task awaits its waits one after the other, and all share one alarm.
@@ -18,10 +18,6 @@ impl Alarm {
     /// Creates a timer that is not set.
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(Box::pin(sleep(Duration::MAX)))))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pin<Box<Sleep>>> {
-        self.0.lock()
     }
 }
 
@@ -51,7 +47,7 @@ impl Future for Wait {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut alarm = self.alarm.lock();
+        let mut alarm = self.alarm.0.lock();
         if alarm.deadline() > self.deadline {
             alarm.as_mut().reset(self.deadline);
         }

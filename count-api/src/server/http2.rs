@@ -1,14 +1,16 @@
 //! Serves connections of HTTP/2 without TLS, within limits, until they end or are idle for too long.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::http::header::{CONNECTION, HOST, HeaderValue};
+use bytes::Bytes;
 use futures_util::FutureExt;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::rt::{Executor, Read, Write};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -19,7 +21,7 @@ use tokio::task::JoinSet;
 use super::connections::Ending;
 use super::{Exchanges, HEAD_BYTES};
 use crate::limits::Peer;
-use crate::routes::Front;
+use crate::routes::{Answer, Front};
 
 /// Concurrent requests on one connection.
 const STREAMS: u32 = 100;
@@ -69,7 +71,7 @@ where
             heard.answered.fetch_add(1, Ordering::Relaxed);
             answer.map(|mut answer| {
                 answer.headers_mut().remove(CONNECTION);
-                answer.map(|body| Placed { body, _place: place })
+                answer.map(|body| holding(body, place))
             })
         })
     });
@@ -135,6 +137,14 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
+/// Returns the same body, which holds the place until it is dropped.
+fn holding(body: Answer, place: Place) -> impl Body<Data = Bytes, Error: Into<BoxError>> + Send {
+    body.map_err(move |error| {
+        let _ = &place;
+        error
+    })
+}
+
 /// Counts a request as open, from its headers to the end of its answer.
 struct Place(Arc<AtomicUsize>);
 
@@ -148,28 +158,5 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The body of an answer, whose request counts as open until the body is dropped.
-struct Placed<B> {
-    body: B,
-    _place: Place,
-}
-
-impl<B: Body + Unpin> Body for Placed<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

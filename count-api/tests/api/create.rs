@@ -9,7 +9,7 @@ use tally_core::changes::Place;
 use tally_core::fold::Counter;
 use tally_core::ids::{Shard, ShardCount};
 use tally_core::spread::SumPolicy;
-use tally_count_api::Config;
+use tally_count_api::{App, Config};
 
 use crate::harness::{Api, BEGAN, WRITING, ask, counter, counter_id, get, post_id, put, request, send, token};
 
@@ -47,7 +47,7 @@ async fn a_set_has_the_deployments_shards_whatever_is_asked_for_and_nothing_is_w
 async fn a_sum_begins_with_as_many_partitions_as_it_is_asked_for_where_its_writer_spreads_sums() {
     let spreading = Spreading::new(SumPolicy::RoundRobin);
     spreading.seen("likes", &[0; 4]);
-    let api = Api::wired(Config::default(), WRITING, |app| app.spreading(spreading.clone())).await;
+    let api = Api::wired(Config::default(), WRITING, |app| App { spreading: spreading.clone(), ..app }).await;
     for (post, body, width) in [
         ("p", json!({"number_of_shards": 2}), 2),
         ("p", json!({"number_of_shards": 4}), 2),

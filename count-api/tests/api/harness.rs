@@ -412,7 +412,7 @@ impl Api {
 
     /// An API that answers programs and pages of its own host alone.
     pub(crate) async fn for_own_pages(with: With) -> Self {
-        Self::of(Config::default(), with, &Definitions::likes_alone(), App::for_own_pages).await
+        Self::of(Config::default(), with, &Definitions::likes_alone(), |app| App { own_pages: true, ..app }).await
     }
 
     async fn of(config: Config, with: With, defined: &Definitions, wire: impl FnOnce(App) -> App) -> Self {
@@ -483,7 +483,7 @@ async fn serve_app(app: App) -> (SocketAddr, Running) {
 async fn serve_at(app: App, clock: Clock) -> (SocketAddr, Running) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let running = Running::start(app.listening_on(listener), Host::new("count-api").with_clock(clock));
+    let running = Running::start(App { listener: Some(listener), ..app }, Host::new("count-api").with_clock(clock));
     timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
     (address, running)
 }

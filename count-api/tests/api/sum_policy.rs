@@ -8,7 +8,7 @@ use tally_adapters::kafka::Spreading;
 use tally_core::event::{Deed, decode};
 use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
-use tally_count_api::{Config, Topics};
+use tally_count_api::{App, Config, Topics};
 
 use crate::harness::{Api, WRITING, broker, counter_id, eventually, post, several};
 
@@ -49,7 +49,7 @@ fn busy(spreading: &Spreading) {
 #[tokio::test]
 async fn a_busy_sums_events_go_to_several_partitions_and_a_quiet_ones_where_its_key_says() {
     let spreading = Spreading::new(SumPolicy::RoundRobin);
-    let api = Api::wired(Config::default(), WRITING, |app| app.spreading(spreading.clone())).await;
+    let api = Api::wired(Config::default(), WRITING, |app| App { spreading: spreading.clone(), ..app }).await;
     increment(&api, 2).await;
     assert_eq!(amounts(&api).await.len(), 1, "nothing is known of the partitions");
     spreading.seen("likes", &[0; 4]);
@@ -68,7 +68,12 @@ async fn an_api_looks_at_the_partitions_by_itself() {
     let broker = broker();
     let topics: Topics =
         Arc::new(move |topic: &str| Ok(Arc::new(broker.reader("test", topic)) as Arc<dyn TopicReader>));
-    let _api = Api::wired(Config::default(), WRITING, |app| app.spreading(spreading.clone()).following(topics)).await;
+    let _api = Api::wired(Config::default(), WRITING, |app| App {
+        spreading: spreading.clone(),
+        partitions: Some(topics),
+        ..app
+    })
+    .await;
     eventually("the partitions are seen", || async {
         busy(&spreading);
         spreading.partition("likes", &counter_id("p", "views"), LATER + Duration::from_secs(1), 0).is_some()

@@ -8,7 +8,7 @@ use tally_adapters::memory::log::Broker;
 use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::ports::Producer as _;
 use tally_core::ports::log::Outgoing;
-use tally_count_api::Config;
+use tally_count_api::{App, Config};
 use tally_trends::{Claim, Place, Ranked, Reason, Tick, Window, Writer, Written, mark};
 use tokio::time::{Instant, sleep};
 
@@ -39,13 +39,13 @@ impl Boards {
 
     async fn api(&self) -> Api {
         let boards = Arc::new(self.broker.reader("test", "boards"));
-        Api::wired(Config::default(), With::default(), |app| app.listing(boards)).await
+        Api::wired(Config::default(), With::default(), |app| App { boards: Some(boards), ..app }).await
     }
 
     /// The same with a topic of blocked ids.
     async fn blocking_api(&self) -> Api {
-        let reader = |topic| Arc::new(self.broker.reader("test", topic));
-        let listing = |app: tally_count_api::App| app.listing(reader("boards")).blocking(reader("blocks"));
+        let reader = |topic| Some(Arc::new(self.broker.reader("test", topic)) as _);
+        let listing = |app: App| App { boards: reader("boards"), blocks: reader("blocks"), ..app };
         Api::wired(Config::default(), With::default(), listing).await
     }
 

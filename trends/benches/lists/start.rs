@@ -1,15 +1,17 @@
-//! Benchmarks a start: from the bytes of the log to the first lists, through the state machine of a partition.
+//! Benchmarks a start: from the bytes of the log to the first lists, through the state of a partition.
 
+use std::future::ready;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tally_core::changes::{Body, DeploymentId, Entry, Message, Opened, Opening, Section};
 use tally_core::ids::StreamShard;
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, TopicId};
-use tally_trends::partition::{Effect, Input, Looked, Setup};
+use tally_trends::partition::{Looked, Setup};
 use tally_trends::{BoardRules, Partition, Writer};
 
 use crate::load::Load;
@@ -71,15 +73,13 @@ impl Stage {
             keys: usize::MAX,
         });
         let looked = Looked { log: self.log.clone(), generation: 1, position: None };
-        let mut effects = Vec::new();
-        machine.step(Input::Looked(Box::new(looked)), &mut effects);
-        machine.step(Input::Opened, &mut effects);
+        let find = |_| ready(Ok(None));
+        let begun = looked.begin(None, &windows(&["1h", "24h"]), find).now_or_never();
+        machine.begin(begun.expect("nothing is waited for").expect("nothing fails").expect("the log is whole"));
         for records in &self.records {
-            machine.step(Input::Records(Arc::clone(records)), &mut effects);
+            machine.read(records).expect("every record is a message");
         }
-        let is_published = effects.iter().any(|effect| matches!(effect, Effect::Publish(_)));
-        assert!(is_published, "nothing to publish");
-        black_box(effects);
+        black_box(machine.publication().expect("something to publish"));
         began.elapsed()
     }
 }

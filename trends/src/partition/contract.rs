@@ -1,15 +1,20 @@
-//! The interface between the state machine of a partition and the worker that runs it: inputs and effects.
+//! What the state of a partition and the worker that runs it tell each other.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use tally_core::changes::{BadMessage, DeploymentId};
+use tally_core::changes::DeploymentId;
 use tally_core::fold::Position;
-use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
-use tally_core::topic::{Log, Offset};
+use tally_core::topic::{Log, Offset, TopicId};
 
+use super::reading::Reading;
+use crate::window::first_moment;
 use crate::wire::Writer;
 use crate::{BoardRules, Fold, Tick, Window, Written};
+
+/// How much further back than its windows a partition reads. It covers the differences between the clocks of machines,
+/// and more.
+const SLACK: Duration = Duration::from_secs(2 * 3600);
 
 /// The identity of a partition and the rules of its lists.
 #[derive(Clone, Debug)]
@@ -49,8 +54,38 @@ pub struct Looked {
 }
 
 impl Looked {
+    /// Decides where to read: `here`, if that is in the log; else where the windows begin, if a position there or later
+    /// is stored; else at the very beginning. Returns `None` if the log has lost its beginning and no position is
+    /// stored: the fold of the counters will store one. `find` returns the first record of a time or later.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub async fn begin<F>(
+        self,
+        here: Option<(TopicId, Offset)>,
+        windows: &[Window],
+        find: impl FnOnce(UnixMillis) -> F,
+    ) -> anyhow::Result<Option<Begun>>
+    where
+        F: Future<Output = anyhow::Result<Option<Offset>>>,
+    {
+        let in_log =
+            |(topic, at): &(TopicId, Offset)| *topic == self.log.topic && (self.log.start..=self.log.end).contains(at);
+        if let Some((_, at)) = here.filter(in_log) {
+            return Ok(Some(Begun { at, anew: None }));
+        }
+        if let Some(stored) = self.usable() {
+            let moment = stored.filter.standing().as_of.and_then(|as_of| first_moment(0, as_of)).unwrap_or_default();
+            let needed = needed(windows, moment);
+            // If no message is that late, or the broker cannot search by time, the whole log is read.
+            let from = find(needed).await?.unwrap_or_default().max(self.log.start);
+            return Ok(Some(Begun::anew(moment, Reading::of_windows(self.log, from, needed, stored))));
+        }
+        Ok((self.log.start == Offset(0)).then(|| Begun::anew(0, Reading::of_all(self))))
+    }
+
     /// Returns the stored position, if it is in this log and states up to when the log is complete.
-    pub(super) fn usable(&self) -> Option<Position> {
+    fn usable(&self) -> Option<Position> {
         let is_usable = |Position { at, filter, .. }: &Position| {
             let is_there = (self.log.start..=self.log.end).contains(&at.offset());
             at.generation() >= self.generation && is_there && filter.standing().as_of.is_some()
@@ -59,41 +94,25 @@ impl Looked {
     }
 }
 
-/// What the runner reports to the state machine.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// The answer to [`Effect::Look`].
-    Looked(Box<Looked>),
-    /// The answer to [`Effect::Find`]: the first record of that time or later, if there is one.
-    Found(Option<Offset>),
-    /// [`Effect::Open`] is done.
-    Opened,
-    /// The next records.
-    Records(Arc<Records>),
-    /// The position cannot be read, or may belong to another log.
-    Broken,
-    /// [`Effect::Publish`] is done, and every message is acknowledged.
-    Published,
+/// Returns the time from which on the lists of `moment` need the log.
+fn needed(windows: &[Window], moment: u64) -> UnixMillis {
+    let longest = windows.iter().map(|window| moment - window.from(moment)).max().unwrap_or_default();
+    UnixMillis(moment * 1000).minus(Duration::from_secs(longest).saturating_add(SLACK))
 }
 
-/// What the state machine asks the runner to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Ask for the ends of the log and the stored position.
-    Look {
-        /// Whether this was asked before, so that the runner waits first.
-        again: bool,
-    },
-    /// Find the first record that was written at this time or later.
-    Find(UnixMillis),
-    /// Read from this offset on.
-    Open(Offset),
-    /// Write these messages. Safe to repeat.
-    Publish(Publication),
-    /// Stop the partition until an operator acts.
-    Halt(Alarm),
-    /// Record this in metrics and logs.
-    Tell(Note),
+/// Where reading begins.
+#[derive(Debug)]
+pub struct Begun {
+    /// The offset to open the log at.
+    pub at: Offset,
+    /// What is read anew, and from which moment on; `None` if reading goes on where it was.
+    pub(super) anew: Option<(u64, Reading)>,
+}
+
+impl Begun {
+    fn anew(moment: u64, reading: Reading) -> Self {
+        Self { at: reading.position(), anew: Some((moment, reading)) }
+    }
 }
 
 /// The messages of one moment of a partition.
@@ -105,39 +124,6 @@ pub struct Publication {
     pub gone: Vec<String>,
     /// The tick, which is written once the boards are acknowledged.
     pub tick: Tick,
-}
-
-/// Why a partition was stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Alarm {
-    /// The log has a format version that this build does not know.
-    Version(u64),
-    /// The log belongs to another deployment.
-    Deployment(String),
-    /// A record of the log cannot be read.
-    Malformed(String),
-}
-
-impl Alarm {
-    /// Every name, for the metric.
-    pub const NAMES: &[&str] = &["version", "deployment", "malformed"];
-
-    pub(super) fn of(bad: BadMessage) -> Self {
-        match bad {
-            BadMessage::Version(version) => Self::Version(version),
-            BadMessage::Deployment(of) => Self::Deployment(of),
-            BadMessage::Malformed(why) => Self::Malformed(why),
-        }
-    }
-
-    /// Returns the value of the metric's label.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Version(_) => "version",
-            Self::Deployment(_) => "deployment",
-            Self::Malformed(_) => "malformed",
-        }
-    }
 }
 
 /// An event for metrics and logs.

@@ -82,9 +82,9 @@ impl Reading {
         self.next.offset()
     }
 
-    /// Returns whether the position is in this log, or at its end.
-    pub(super) fn goes_on_in(&self, log: &Log) -> bool {
-        self.topic.as_ref() == Some(&log.topic) && (log.start..=log.end).contains(&self.position())
+    /// Returns the topic; `None` before anything was read.
+    pub(super) fn topic(&self) -> Option<&TopicId> {
+        self.topic.as_ref()
     }
 
     /// Returns whether everything up to the end at the last look was read.

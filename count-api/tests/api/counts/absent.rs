@@ -8,7 +8,7 @@ use tally_core::changes::partition_of;
 use tally_core::ids::{CounterId, CounterKind, CounterName, ShardCount};
 use tally_core::topic::TopicId;
 use tally_count_api::definitions::FollowDefinitions;
-use tally_count_api::read::ReadPath;
+use tally_count_api::read::Reader;
 use tally_count_api::{Config, Ports};
 use tally_service::{Clock, Host};
 use tally_testkit::{BEGAN, Store};
@@ -129,7 +129,7 @@ async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
     let definitions = FollowDefinitions::begin(&ports.tables, &host).await.unwrap();
-    let mut opening = Box::pin(ReadPath::open(
+    let mut opening = Box::pin(Reader::open(
         &config,
         &ports.tables,
         ports.cache,

@@ -22,7 +22,7 @@ use tally_core::regions::RemotePosition;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, TopicId};
 use tally_count_api::definitions::FollowDefinitions;
-use tally_count_api::read::{Answer, ReadPath, Reader, Standings};
+use tally_count_api::read::{Answer, Reader, Standings};
 use tally_count_api::{Config, Ports};
 use tally_emulator::{Config as Emulated, Fault, Rule};
 use tally_service::{Chance, Clock, Host, Standstill};
@@ -101,8 +101,9 @@ impl World {
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
         let definitions = FollowDefinitions::begin(&ports.tables, &host).await.unwrap();
         let opened =
-            ReadPath::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, definitions, is_whole, &host);
-        let ReadPath { reader, standings, .. } = opened.await.unwrap();
+            Reader::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, definitions, is_whole, &host);
+        let reader = opened.await.unwrap();
+        let standings = reader.standings().clone();
         Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }
     }
 

@@ -1,9 +1,8 @@
-//! The state machines of partitions, and a reader of their messages, under any order of events.
+//! The states of partitions, and a reader of their messages, under any order of events.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tally_core::ids::PostId;
-use tally_trends::partition::Input;
 use tally_trends::{Claim, Published, Ranked, Reason, Shelf, Tick, Writer, Written, mark};
 
 use super::world::{BEGAN, PARTITIONS, World, likes, window};
@@ -61,7 +60,7 @@ fn run(operations: Vec<Operation>) -> World {
             Operation::Answer(index) => world.answer(index),
             Operation::Deliver(index, most) => world.deliver(index, most),
             Operation::Acknowledge(index) => world.acknowledge(index),
-            Operation::Break(index) => world.input(index, Input::Broken),
+            Operation::Break(index) => world.fail(index),
             Operation::Replace(index) => world.replace(index),
         }
     }
@@ -132,7 +131,7 @@ fn after_a_fault_reading_resumes_at_its_position_if_that_is_still_in_the_log() {
     let mut world = World::new();
     world.happen(0, None, Some(0));
     world.settle(20);
-    world.input(0, Input::Broken);
+    world.fail(0);
     world.settle(5);
     assert_eq!((world.readers[0].opened, world.readers[0].anew, claims(&world)), (2, 0, [Claim::Exact; 2]));
     // The log has lost its end, with a section that was acknowledged.

@@ -1,9 +1,10 @@
-//! A log of two partitions, the state machines that read it, the topic that they write, and a reader of that topic.
+//! A log of two partitions, the states that read it, the topic that they write, and a reader of that topic.
 //! Each message arrives when the schedule says so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::future::ready;
 
+use futures_util::FutureExt;
 use tally_core::changes::{
     Body, DeploymentId, Effect as Change, Entry, Filter, LossNumber, Lost, Message, Opened, Opening, Place as LogPlace,
     Section, Side,
@@ -13,7 +14,7 @@ use tally_core::ids::{CounterId, CounterName, MemberKey, PostId, Region, RowKey,
 use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, TopicId};
-use tally_trends::partition::{Effect, Input, Looked, Note, Publication, Setup};
+use tally_trends::partition::{Looked, Note, Publication, Setup};
 use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Window, Writer};
 
 pub(crate) const PARTITIONS: usize = 2;
@@ -62,7 +63,7 @@ fn sides(entry: &Entry) -> (&Side, &Side) {
     (before, after)
 }
 
-/// One state machine and its calls under way.
+/// One state and its calls under way.
 pub(crate) struct Reader {
     pub(crate) machine: Partition,
     /// The stored position at the time of each look.
@@ -167,7 +168,6 @@ impl World {
     }
 
     fn ask(&mut self, index: usize) {
-        assert_eq!(self.readers[index].machine.begin(), Effect::Look { again: false });
         let stored = self.partitions[index].stored.clone();
         self.readers[index].looks.push_back(stored);
     }
@@ -286,27 +286,48 @@ impl World {
         self.announce(self.newest());
     }
 
-    /// Delivers the answer to a state machine's look.
+    /// Delivers the answer to a look.
     pub(crate) fn answer(&mut self, index: usize) {
-        if let Some(position) = self.readers[index].looks.pop_front() {
-            let partition = &self.partitions[index];
-            let looked = Looked { log: partition.log(), generation: partition.generation, position };
-            self.input(index, Input::Looked(Box::new(looked)));
+        let (partition, reader) = (&self.partitions[index], &mut self.readers[index]);
+        let Some(position) = reader.looks.pop_front() else { return };
+        let looked = Looked { log: partition.log(), generation: partition.generation, position };
+        let find = |at: UnixMillis| {
+            let found = partition.log.iter().skip(partition.start).position(|(written, _)| *written * 1000 >= at.0);
+            let found = found.filter(|_| self.finds);
+            ready(Ok(found.map(|nth| Offset((partition.start + nth) as u64))))
+        };
+        let begun = looked.begin(reader.machine.here(), &self.windows, find).now_or_never();
+        match begun.expect("nothing is waited for").unwrap() {
+            Some(begun) => {
+                reader.opened += 1;
+                reader.machine.begin(begun);
+                self.take_in(index);
+            }
+            None => self.ask(index),
+        }
+    }
+
+    /// The position cannot be read.
+    pub(crate) fn fail(&mut self, index: usize) {
+        if self.readers[index].machine.reads() {
+            self.readers[index].machine.pause();
+            self.ask(index);
         }
     }
 
     pub(crate) fn deliver(&mut self, index: usize, most: usize) {
-        let from = usize::try_from(self.readers[index].machine.position().0).unwrap();
-        let partition = &self.partitions[index];
+        let (partition, reader) = (&self.partitions[index], &mut self.readers[index]);
+        let from = usize::try_from(reader.machine.position().0).unwrap();
         if from < partition.start || from > partition.log.len() {
-            return self.input(index, Input::Broken);
+            return self.fail(index);
         }
         let mut records = Records::default();
         for (nth, (at, value)) in partition.log.iter().enumerate().skip(from).take(most) {
             records.push(Offset(nth as u64), UnixMillis(at * 1000), None, Some(value), []);
         }
-        if self.readers[index].machine.reads() && !records.is_empty() {
-            self.input(index, Input::Records(Arc::new(records)));
+        if reader.machine.reads() && !records.is_empty() {
+            reader.halted |= reader.machine.read(&records).is_err();
+            self.take_in(index);
         }
     }
 
@@ -319,43 +340,22 @@ impl World {
             give(&mut self.shelf, &key, value.as_deref());
             self.topic.push((key, value));
         }
-        self.input(index, Input::Published);
+        self.readers[index].machine.acknowledged();
+        self.take_in(index);
         self.shelf.settle();
         let told = self.shelf.moment();
         self.exact += self.right(&self.shelf);
         assert!(self.shelf.moment() >= told, "it never goes back");
     }
 
-    pub(crate) fn input(&mut self, index: usize, input: Input) {
-        let mut inputs = vec![input];
-        while let Some(input) = inputs.pop() {
-            let mut effects = Vec::new();
-            self.readers[index].machine.step(input, &mut effects);
-            for effect in effects {
-                let partition = &self.partitions[index];
-                let reader = &mut self.readers[index];
-                match effect {
-                    Effect::Look { .. } => reader.looks.push_back(partition.stored.clone()),
-                    Effect::Find(at) => {
-                        let needed = partition.log.iter().skip(partition.start);
-                        let found = needed.clone().position(|(written, _)| *written * 1000 >= at.0);
-                        let found = found.filter(|_| self.finds);
-                        inputs.push(Input::Found(found.map(|nth| Offset((partition.start + nth) as u64))));
-                    }
-                    Effect::Open(_) => {
-                        reader.opened += 1;
-                        inputs.push(Input::Opened);
-                    }
-                    Effect::Publish(publication) => {
-                        assert!(reader.publishing.is_none(), "one moment at a time");
-                        reader.publishing = Some(publication);
-                    }
-                    Effect::Halt(_) => reader.halted = true,
-                    Effect::Tell(Note::Anew) => reader.anew += 1,
-                    Effect::Tell(_) => {}
-                }
-            }
+    /// Takes in what follows from an event.
+    fn take_in(&mut self, index: usize) {
+        let reader = &mut self.readers[index];
+        if let Some(publication) = reader.machine.publication() {
+            assert!(reader.publishing.is_none(), "one moment at a time");
+            reader.publishing = Some(publication);
         }
+        reader.anew += reader.machine.notes().iter().filter(|note| **note == Note::Anew).count();
     }
 
     /// Delivers everything that is under way, for this many seconds.
