@@ -14,7 +14,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Listen, Program};
+use tally_service::{Host, Invalid, Listen, Program, Stage};
 
 use crate::args::{Args, Config, Scope};
 use crate::metrics;
@@ -29,12 +29,14 @@ pub struct App {
     scope: Scope,
     rules: Rules,
     ports: Ports,
+    /// Whether the topic is in Kafka, where it can be missing.
+    in_kafka: bool,
 }
 
 impl App {
     /// Takes any ports, in a deployment that is to have so many `shards`.
     pub fn with_ports(shards: Option<ShardCount>, scope: Scope, rules: Rules, ports: Ports) -> Self {
-        Self { shards, scope, rules, ports }
+        Self { shards, scope, rules, ports, in_kafka: false }
     }
 }
 
@@ -103,10 +105,15 @@ impl tally_service::App for App {
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { shards, scope, rules, ports } = self;
+        let Self { shards, scope, rules, ports, in_kafka } = self;
         // A recount creates nothing: the processes that write rows create the deployment.
         let shards = Deployment { tables: &ports.tables, shards }.join(&host).await?;
         host.wait_for("changes", Backoff::STORE, || ports.changes.begun()).await?;
+        if in_kafka && matches!(scope, Scope::Watch) {
+            let LogPorts { reader, topic, .. } = ports.log.clone();
+            let (readiness, clock, purpose) = (host.readiness().clone(), host.clock(), "the changes of rows");
+            host.spawn(Stage::Support, "topic", kafka::NeededTopic { reader, topic, purpose, readiness, clock });
+        }
         let (by, watching) = ((host.patience(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
             async move {
@@ -130,7 +137,8 @@ impl Program for App {
     async fn build(config: Config) -> anyhow::Result<Self> {
         let tables = dynamodb::Connection::open(&config.store).await;
         let log = LogPorts::open(&config.kafka, &config.topic)?;
-        Ok(Self::with_ports(config.shards, config.scope, config.rules, Ports::over(&tables, log)))
+        let app = Self::with_ports(config.shards, config.scope, config.rules, Ports::over(&tables, log));
+        Ok(Self { in_kafka: true, ..app })
     }
 
     fn environment(_: &Args) -> Invalid {

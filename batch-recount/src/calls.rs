@@ -15,12 +15,16 @@ use tally_core::audit::Cost;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Patience, Stop, Until};
+use tally_service::{Clock, Patience, Seldom, Stop, Until};
 
 use crate::metrics;
 
 /// Half read units of one item of up to 4 KB that is read consistently.
 const ITEM: u64 = 2;
+
+/// After how many failed attempts the log says what a recount waits for, and how often.
+const SOME_TRIES: u32 = 4;
+const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// How a recount calls, reads and waits. Clones share the budget and what is spent.
 #[derive(Clone, Debug)]
@@ -37,8 +41,12 @@ impl Calls {
     pub fn new(read_units: Option<u32>, patience: Patience, stop: Stop) -> Self {
         let budget = Arc::new(Budget::new(read_units, patience.clock()));
         let throttled = Arc::clone(&budget);
-        let patience = patience.on_fault(move |_, fault, _| {
+        let said = Seldom::default();
+        let patience = patience.on_fault(move |what, fault, tries| {
             metrics::FAULTS.counter(&[fault.class()]).increment(1);
+            if tries >= SOME_TRIES && said.is_due(SAID_EVERY) {
+                tracing::warn!(error = %fault, tries, "cannot {what} yet");
+            }
             throttled.failed(fault);
         });
         Self { patience, stop, budget, spent: Arc::default() }

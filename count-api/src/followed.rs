@@ -51,7 +51,12 @@ impl<F: FnMut(Option<&Records>, bool)> Followed<F> {
 
     /// Passes on new records, up to where the topic ended when this began. Returns whether the topic exists.
     async fn look(&mut self) -> Outcome<bool> {
-        let logs = self.reader.logs().await?;
+        // Kafka has no logs of a topic that is not there, but an error.
+        let logs = match self.reader.logs().await {
+            Err(fault) if self.reader.exists().await? => return Err(fault),
+            Err(_) => Vec::new(),
+            Ok(logs) => logs,
+        };
         for (partition, log) in &logs {
             self.read(partition, log).await?;
         }

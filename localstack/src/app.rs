@@ -157,6 +157,10 @@ fn banner(local: &Local) -> String {
     });
     let abroad = abroad.unwrap_or_default();
     let gone = if engines.are_embedded() { ", gone when it ends" } else { "" };
+    let prefix = match &engines.table_prefix {
+        prefix if prefix.is_empty() => String::new(),
+        prefix => format!(" TALLY_TABLE_PREFIX={prefix}"),
+    };
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
     let trends =
         if engines.kafka.lists { format!("\n  trends     {api}/v1/top?window={}", WINDOWS[0]) } else { String::new() };
@@ -185,7 +189,7 @@ fn banner(local: &Local) -> String {
          counters   {counters}\n  \
          load       {load}{chaos}{abroad}\n  \
          operate    export TALLY_BROKERS={kafka} AWS_ENDPOINT_URL={dynamodb} AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any \
-         AWS_SECRET_ACCESS_KEY=any; tally status\n"
+         AWS_SECRET_ACCESS_KEY=any{prefix}; tally status\n"
     )
 }
 

@@ -21,10 +21,10 @@ pub(super) fn read<C: ClientContext>(client: &Client<C>, topic: &str, timeout: D
     let name = CString::new(topic).map_err(|_| Fault::Fatal(format!("`{topic}` cannot be a topic's name")))?;
     let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     // Any broker can answer. Without a choice librdkafka would wait for a controller, which not every cluster names.
-    let metadata =
-        client.fetch_metadata(Some(topic), timeout).map_err(|error| fault_of("describing a topic", &error))?;
+    let doing = format!("describing `{topic}`");
+    let metadata = client.fetch_metadata(Some(topic), timeout).map_err(|error| fault_of(&doing, &error))?;
     let broker = metadata.brokers().first().map_or(-1, rdkafka::metadata::MetadataBroker::id);
-    let described = describe(client.native_ptr(), &name, broker, millis)?;
+    let described = describe(client.native_ptr(), &name, broker, millis, &doing)?;
     Ok(TopicId(described.unwrap_or_else(|| topic.to_owned()).into()))
 }
 
@@ -50,7 +50,13 @@ impl<T> Drop for Guard<T> {
     }
 }
 
-fn describe(client: *mut sys::rd_kafka_t, name: &CStr, broker: i32, millis: i32) -> Outcome<Option<String>> {
+fn describe(
+    client: *mut sys::rd_kafka_t,
+    name: &CStr,
+    broker: i32,
+    millis: i32,
+    doing: &str,
+) -> Outcome<Option<String>> {
     let operation = sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
     let mut names = [name.as_ptr()];
     // SAFETY: `client` outlives this call, since the caller borrows the client it belongs to; `names` holds one valid C
@@ -69,19 +75,19 @@ fn describe(client: *mut sys::rd_kafka_t, name: &CStr, broker: i32, millis: i32)
         // A little longer than the request itself may take, so that its own time-out is reported.
         let event = sys::rd_kafka_queue_poll(queue.pointer, millis.saturating_add(1000));
         if event.is_null() {
-            return Err(Fault::Transient("describing a topic: no answer in time".to_owned()));
+            return Err(Fault::Transient(format!("{doing}: no answer in time")));
         }
         Guard::new(event, sys::rd_kafka_event_destroy)?
     };
-    id_in(&event)
+    id_in(&event, doing)
 }
 
-fn id_in(event: &Guard<sys::rd_kafka_event_t>) -> Outcome<Option<String>> {
+fn id_in(event: &Guard<sys::rd_kafka_event_t>, doing: &str) -> Outcome<Option<String>> {
     // SAFETY: the event is alive, and everything read here is owned by it and copied before it is released.
     unsafe {
         let code = sys::rd_kafka_event_error(event.pointer);
         if code != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
-            return refused(code);
+            return refused(code, doing);
         }
         let result = sys::rd_kafka_event_DescribeTopics_result(event.pointer);
         if result.is_null() {
@@ -100,20 +106,20 @@ fn id_in(event: &Guard<sys::rd_kafka_event_t>) -> Outcome<Option<String>> {
             sys::rd_kafka_error_code(error)
         };
         if code != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
-            return refused(code);
+            return refused(code, doing);
         }
         Ok(text_of(sys::rd_kafka_TopicDescription_topic_id(topic)))
     }
 }
 
 /// Converts an error of the request. A broker too old for it knows no ids; everything else may pass.
-fn refused(code: sys::rd_kafka_resp_err_t) -> Outcome<Option<String>> {
+fn refused(code: sys::rd_kafka_resp_err_t, doing: &str) -> Outcome<Option<String>> {
     use sys::rd_kafka_resp_err_t as error;
     match code {
         error::RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE | error::RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION => Ok(None),
         other => {
             let code = rdkafka::types::RDKafkaErrorCode::from(other);
-            Err(fault_of("describing a topic", &rdkafka::error::KafkaError::MetadataFetch(code)))
+            Err(fault_of(doing, &rdkafka::error::KafkaError::MetadataFetch(code)))
         }
     }
 }
