@@ -135,7 +135,7 @@ impl Program for App {
         let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
         let log = LogPorts::over(&kafka, &topic, &group, &connection);
         let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
-        ports.cache = cache.map(|cache| cache.open()).transpose()?;
+        ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
         let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
         ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
         Ok(Self { settings, ports })

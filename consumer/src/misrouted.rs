@@ -52,6 +52,10 @@ impl Warning {
             source: source(last),
             why: why(last.key, expected, partition.index, partitions),
         };
+        self.take(events, last);
+    }
+
+    fn take(&self, events: u64, last: Last) {
         let mut told = self.0.lock();
         told.events += events;
         told.last = Some(last);
@@ -131,9 +135,7 @@ mod tests {
         let take = |events, offset| {
             let partition = Partition { topic: "likes".into(), index: 0 };
             let (key, source, why) = (None, None, String::new());
-            let mut told = warning.0.lock();
-            told.events += events;
-            told.last = Some(Last { partition, offset: Offset(offset), key, source, why });
+            warning.take(events, Last { partition, offset: Offset(offset), key, source, why });
         };
         let due = |second| warning.due(at(second)).map(|(events, last)| (events, last.offset.0));
         assert_eq!(due(1), None);

@@ -64,9 +64,9 @@ impl Ports {
 pub struct App {
     pub config: Config,
     pub ports: Ports,
-    /// Where to serve, in place of a listener of its own.
+    /// The listener to serve on. Without one, the app binds `--listen`.
     pub listener: Option<TcpListener>,
-    /// Gets the routes, see [`in_process`](Self::in_process).
+    /// Receives the routes once the app has started, see [`in_process`](Self::in_process).
     pub in_process: Option<oneshot::Sender<Front>>,
     /// Routes to serve as well, behind the same limits.
     pub own: Router,
@@ -94,7 +94,7 @@ impl App {
         let connection = dynamodb::Connection::open(&settings).await;
         let mut ports = Ports::over(&connection);
         let cache = config.cache().map_err(anyhow::Error::msg)?;
-        ports.cache = cache.map(|cache| cache.open()).transpose()?;
+        ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
         ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
         let partitions = config.kafka.clone().map(topics);
         let reader = |topic: &Option<String>| {
@@ -162,7 +162,10 @@ impl tally_service::App for App {
         let (watched, watching, clock) = (watches.clone(), reader.clone(), host.clock());
         let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let gates = gates(&config, self.own_pages, address, &host)?;
-        [&gates.reads, &gates.writes, &gates.admin].iter().for_each(|gate| gate.guard.follow(&host));
+        [&gates.reads, &gates.writes].iter().for_each(|gate| gate.guard.follow(&host));
+        if !gates.admin.guard.shares(&gates.writes.guard) {
+            gates.admin.guard.follow(&host);
+        }
         [&gates.reads, &gates.writes].iter().for_each(|gate| gate.rate.follow(&host));
         let api = Arc::new(Handles {
             reader,

@@ -71,6 +71,11 @@ impl Guard {
         !matches!(self, Self::Open)
     }
 
+    /// Returns whether both ask for the same list of tokens.
+    pub(crate) fn shares(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Asking(one), Self::Asking(other)) if Arc::ptr_eq(one, other))
+    }
+
     /// Starts a task that reads the file of the tokens again, if they are from one. If it cannot be read or has no token,
     /// the earlier tokens stay.
     pub(crate) fn follow(&self, host: &Host) {

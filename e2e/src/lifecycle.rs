@@ -94,7 +94,7 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
     };
     lived.with_context(|| stage.fleet.tails(&story.notes.join("\n")))?;
     let cached = stage.engines.redis().is_some();
-    Ok(report(&format!("{what}: seed {}", ground.seed), &story, &stage.judge().await?, cached))
+    Ok(report(&format!("{what}: seed {}", ground.seed), &story, &stage.judge().await?, cached, roles))
 }
 
 /// The four tables of a deployment, without their prefix.

@@ -1,5 +1,5 @@
-"""Clients that write and read, and note each operation as it was asked and answered. What of that is lawful `localstack/histories`
-says, by Porcupine."""
+"""Clients that write and read, and note each operation as it was asked and answered. `localstack/histories` then asks Porcupine
+whether the answers were lawful."""
 
 import contextlib
 import itertools
@@ -70,14 +70,14 @@ class Clients:
 
         def current(user):
             counts = self.read(sorted(posts[user]), user)
-            return counts and all(count["as_of"] > as_of for count in counts)
+            return counts and all(count["exact"] and count["as_of"] > as_of for count in counts)
 
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda user: until(f"current answers for {user}", lambda: current(user), CURRENT_WITHIN), posts))
 
 
 def revive(world):
-    """The bug: makes likes of tombstones, as late copies of likes would if an unlike left no tombstone."""
+    """Edits the table behind the pipeline's back: makes likes of tombstones, as late copies of likes would if an unlike left no tombstone."""
 
     def work(over):
         while not over.wait(1):

@@ -61,13 +61,14 @@ impl Chaos {
     /// Lets it happen and says so; nothing is said of what could not be done.
     async fn happen(&self, deed: Deed) {
         tracing::info!(?deed, "chaos");
-        if self.is_done(deed).await {
+        if self.carry_out(deed).await {
             self.local.happened.note(deed);
             self.local.screen.say(&format!("   chaos: {deed}"));
         }
     }
 
-    async fn is_done(&self, deed: Deed) -> bool {
+    /// Returns whether the deed could be done.
+    async fn carry_out(&self, deed: Deed) -> bool {
         let Local { engines, services, clock, .. } = &*self.local;
         let likes = engines.store.likes();
         match deed {
@@ -77,10 +78,12 @@ impl Chaos {
             Deed::Killed(name) => services.kill(name),
             // A request that fails is made another time.
             Deed::RecountAsked => engines.store.recounts.enqueue_audit(clock.now()).await.is_ok(),
-            _ => {
+            Deed::CacheEmptied => {
                 engines.cache.empty();
                 true
             }
+            // These are done on the page alone.
+            _ => false,
         }
     }
 }

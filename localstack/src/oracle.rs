@@ -9,7 +9,7 @@ use tally_core::ids::{CounterId, CounterName, PostId, Region};
 /// What changed the sums of one counter in one region, or in all: second by second.
 type Seconds = BTreeMap<u64, Vec<(PostId, i64)>>;
 
-/// Every change of a row.
+/// The changes of all rows.
 #[derive(Debug, Default)]
 pub struct Oracle(BTreeMap<(CounterName, Option<Region>), Seconds>);
 
@@ -41,7 +41,7 @@ impl Oracle {
     }
 }
 
-/// What the subjects of a list come to from one second to another, without those that come to nothing.
+/// The sums of a list over a sliding window, without those that are 0.
 #[derive(Debug, Default)]
 pub struct Sums {
     sums: BTreeMap<PostId, i64>,
@@ -50,7 +50,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Moves to what is behind the second `from` and up to the second `to`; neither goes back.
+    /// Moves the window to the seconds after `from` and up to `to`. It never moves back.
     pub fn move_to(
         &mut self,
         oracle: &Oracle,
@@ -86,7 +86,7 @@ impl Sums {
         all
     }
 
-    /// What is wrong in a list of at most so many `items` that claims to be off by at most `bound`; exact is one with 0.
+    /// Returns what is wrong in a list of at most `most` items whose counts may be off by `bound`; with 0 it has to be exact.
     pub fn contradict(&self, bound: u64, items: &[(String, i64)], most: usize) -> Vec<String> {
         if bound == 0 {
             return self.differ(items, most);

@@ -13,7 +13,7 @@ pub struct Stopped;
 /// A task's view of a shutdown: first a request to finish what it has begun, later a last call.
 ///
 /// Check it between units of work. A write under way is not cancelled before the last call.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Stop {
     requested: CancellationToken,
     last_call: CancellationToken,
@@ -81,8 +81,14 @@ impl Stop {
 }
 
 /// The sending end of a [`Stop`]. A test holds one to stop a single task.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Switch(Stop);
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self(Stop { requested: CancellationToken::new(), last_call: CancellationToken::new() })
+    }
+}
 
 impl Switch {
     pub fn new() -> Self {

@@ -64,7 +64,7 @@ pub(crate) struct Worker {
 type Call<T> = BoxFuture<'static, anyhow::Result<T>>;
 
 struct Runner {
-    machine: Partition,
+    partition: Partition,
     log: Arc<dyn OwnedPartition>,
     shared: Arc<Shared>,
     /// Finds where to read, and opens the log there.
@@ -100,12 +100,12 @@ impl Runner {
         };
         shared.held.fetch_add(1, Ordering::Relaxed);
         let (beginning, publishing, state) = (None, None, metrics::PARTITIONS.one_more(&["reading"]));
-        Self { machine: Partition::new(setup), log, shared, beginning, publishing, state, keys: Held::default() }
+        Self { partition: Partition::new(setup), log, shared, beginning, publishing, state, keys: Held::default() }
     }
 
     /// Finds where to read and opens the log there, after a pause if that was done `again`.
     fn begin(&mut self, mut again: bool) {
-        let (log, shared, here) = (Arc::clone(&self.log), Arc::clone(&self.shared), self.machine.here());
+        let (log, shared, here) = (Arc::clone(&self.log), Arc::clone(&self.shared), self.partition.here());
         self.beginning = Some(Box::pin(async move {
             let (patience, partition) = (&shared.patience, log.partition());
             loop {
@@ -130,13 +130,13 @@ impl Runner {
     fn read(&mut self, records: Outcome<Arc<Records>>) {
         match records {
             Ok(records) => {
-                if let Err(bad) = self.machine.read(&records) {
+                if let Err(bad) = self.partition.read(&records) {
                     self.halt(&bad);
                 }
             }
             Err(fault) => {
                 tracing::warn!(partition = self.log.partition().index, error = %fault, "reading the log again from the start of the windows");
-                self.machine.pause();
+                self.partition.pause();
                 self.begin(true);
             }
         }
@@ -145,17 +145,17 @@ impl Runner {
     /// Begins what follows from what has come.
     fn go_on(&mut self) {
         let held = self.shared.held.load(Ordering::Relaxed).max(1);
-        self.machine.allow(self.shared.rules.keys / held);
-        if let Some(publication) = self.machine.publication() {
+        self.partition.allow(self.shared.rules.keys / held);
+        if let Some(publication) = self.partition.publication() {
             self.publishing = Some(self.publish(publication));
         }
-        self.machine.notes().into_iter().for_each(|note| self.tell(note));
-        self.keys.set(self.machine.keys());
+        self.partition.notes().into_iter().for_each(|note| self.tell(note));
+        self.keys.set(self.partition.keys());
     }
 
     fn publish(&self, publication: Publication) -> Call<()> {
         let (log, shared) = (Arc::clone(&self.log), Arc::clone(&self.shared));
-        let position = self.machine.position();
+        let position = self.partition.position();
         Box::pin(async move {
             let Publication { boards, gone, tick } = publication;
             let count = boards.len();
@@ -176,7 +176,7 @@ impl Runner {
     }
 
     fn halt(&mut self, bad: &BadMessage) {
-        let (partition, position) = (self.log.partition().index, self.machine.position());
+        let (partition, position) = (self.log.partition().index, self.partition.position());
         tracing::error!(partition, offset = %position, alarm = ?bad, "the partition is halted");
         let name = metrics::halted(bad);
         let why = format!(
@@ -246,12 +246,12 @@ impl Task for Worker {
                 biased;
                 () = stop.requested() => return Ok(()),
                 _ = runner.log.revoked() => return Ok(()),
-                begun = answer(&mut runner.beginning) => runner.machine.begin(begun?),
+                begun = answer(&mut runner.beginning) => runner.partition.begin(begun?),
                 published = answer(&mut runner.publishing) => {
                     published?;
-                    runner.machine.acknowledged();
+                    runner.partition.acknowledged();
                 }
-                records = runner.log.records(), if runner.machine.reads() => runner.read(records),
+                records = runner.log.records(), if runner.partition.reads() => runner.read(records),
             }
             runner.go_on();
         }

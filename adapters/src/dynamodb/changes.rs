@@ -163,8 +163,8 @@ const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a process tries to open a loss while others open theirs.
 const ATTEMPTS: u32 = 8;
 
-/// Something of the log, the stream or a table that is gone unread, or may be wrong, as it is stored. It is open until an
-/// audit has repaired the counters.
+/// A stored loss: a part of the log, the stream or a table is gone unread, or may be wrong. It is open until an audit has
+/// repaired the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// What kind of loss it is, one word.

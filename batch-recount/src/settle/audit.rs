@@ -173,12 +173,14 @@ impl Recount {
     /// that is repaired in some partitions only is still open in the table, so the next audit closes it.
     ///
     /// A fold that had to skip a part of the log may have missed a repair: then the loss is closed in the table, and
-    /// still open in that fold's partition. This audit began after it, so it is repaired there once more.
+    /// still open in that fold's partition. This audit began after that loss was announced there, so it covers the loss,
+    /// and says so there once more. An audit that was not due for a loss never closes it in the table.
     async fn close(&self, Progress { due, open: known, .. }: &Progress) -> anyhow::Result<()> {
         let open = self.open_losses().await?;
         for (partition, known) in known {
             for number in known.difference(&open) {
                 self.append(*partition, Body::Repaired(*number)).await?;
+                tracing::info!(loss = number.0, partition, "loss repaired again: the fold had missed it");
             }
         }
         for number in due.losses.intersection(&open) {

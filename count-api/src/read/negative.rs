@@ -68,10 +68,7 @@ impl Recounter {
         }
         let outcome = match self.queue(&id).await {
             Ok(again) => {
-                if self.queued.len() >= REMEMBERED {
-                    self.queued.clear();
-                }
-                self.queued.insert(id, Instant::now() + again);
+                self.remember(id, again);
                 "queued"
             }
             Err(fault) => {
@@ -80,6 +77,17 @@ impl Recounter {
             }
         };
         NEGATIVE_COUNTS.counter(&[outcome]).increment(1);
+    }
+
+    fn remember(&mut self, id: CounterId, again: Duration) {
+        let now = Instant::now();
+        if self.queued.len() >= REMEMBERED {
+            self.queued.retain(|_, until| now < *until);
+        }
+        if self.queued.len() >= REMEMBERED {
+            self.queued.clear();
+        }
+        self.queued.insert(id, now + again);
     }
 
     /// Queues the counter's row keys. Returns how long not to queue it again. Safe to repeat: a key is in the queue

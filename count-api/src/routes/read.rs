@@ -191,8 +191,7 @@ pub(super) fn answer<B>(rendered: Rendered, asked: &HeaderMap, kept: HeaderValue
 where
     B: Default + From<Bytes>,
 {
-    let edition = Edition::of(&rendered.answer);
-    let known = knows(asked, |tag| Edition::parse(tag) == Some(edition));
+    let known = is_known(asked, Edition::of(&rendered.answer));
     timed(answered((!known).then(|| B::from(rendered.body)), rendered.tag, kept), timing)
 }
 
@@ -209,6 +208,11 @@ pub(super) fn answered<B: Default>(body: Option<B>, tag: HeaderValue, kept: Head
         headers.insert(header::CONTENT_TYPE, JSON);
     }
     response
+}
+
+/// Returns whether the client has this edition.
+fn is_known(headers: &HeaderMap, edition: Edition) -> bool {
+    knows(headers, |tag| Edition::parse(tag) == Some(edition))
 }
 
 /// Returns whether one of the client's tags is current. Tags are compared weakly, as for every `If-None-Match`.
@@ -246,10 +250,9 @@ mod tests {
     fn a_known_edition_is_recognised_in_any_list_of_tags() {
         let served = Served { version: 7, exact: true, ..Served::default() };
         let edition = Edition::of(&Answer { served, fresh: true, summed: None });
-        let is_known = |headers: &HeaderMap| knows(headers, |tag| Edition::parse(tag) == Some(edition));
         let known = |value: &str| {
             let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap())]);
-            is_known(&headers)
+            is_known(&headers, edition)
         };
         for value in ["W/\"7.1\"", "\"7.1\"", "\"x\", W/\"7.1\"", "*"] {
             assert!(known(value), "{value}");
@@ -257,6 +260,6 @@ mod tests {
         for value in ["", "7.1", "W/\"7.0\"", "W/\"7.1.0\"", "W/\"8.1\"", "w/\"7.1\"", "\"7.1", "\""] {
             assert!(!known(value), "{value}");
         }
-        assert!(!is_known(&HeaderMap::new()));
+        assert!(!is_known(&HeaderMap::new(), edition));
     }
 }

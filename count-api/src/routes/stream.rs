@@ -15,6 +15,7 @@ use tally_core::definitions::{Definition, SubjectField};
 use tally_core::ids::{CounterId, CounterName, PostId};
 use tally_core::milestone::{Ladder, Milestone};
 use tally_core::served::Served;
+use tally_service::Stop;
 
 use super::chosen::POST;
 use super::milestones::{JustReached, Reached};
@@ -59,7 +60,7 @@ pub(super) async fn stream_likes(State(api): State<Api>, subject: Subject, heade
         let edition = Edition::of(&count).to_string();
         Event::default().id(edition).data(text(&Count::new(&id.post, count)))
     });
-    Ok(answer(&api, events))
+    Ok(answer(&api, until_stopped(&api, events)))
 }
 
 /// Every counter of a post now and at each change
@@ -163,6 +164,7 @@ struct Told {
 /// A counter that a client listens to. It yields changes, and after each the thresholds that the counter has reached.
 struct Heard {
     listener: Listener,
+    stop: Stop,
     subject: Subject,
     id: CounterId,
     /// The index of the counter's name.
@@ -183,7 +185,7 @@ impl Heard {
         if let Some(served) = self.untold.take() {
             return Some(self.reached(served).await);
         }
-        let count = self.listener.next().await?;
+        let count = self.stop.unless_requested(self.listener.next()).await.ok()??;
         self.untold = Some(*count.own());
         let change = Some((self.counter, Edition::of(&count)));
         let value = CounterValue::new(&self.subject, &self.id.name, count);
@@ -210,8 +212,8 @@ impl Heard {
     }
 }
 
-/// Streams the counters `names` of `subjects`, leaving out editions that the client has `seen`. A damaged counter is left
-/// out.
+/// Streams the counters `names` of `subjects` until the process stops, leaving out editions that the client has `seen`.
+/// A count that was sent is still followed by the thresholds that it reached. A damaged counter is left out.
 async fn listen(
     api: &Handles,
     subjects: &[Subject],
@@ -235,6 +237,7 @@ async fn listen(
         let ladder = if has_milestones { ladder } else { Ladder::default() };
         let heard = Heard {
             listener,
+            stop: api.stop.clone(),
             subject: wanted[nth].0.clone(),
             id,
             counter,
@@ -248,7 +251,7 @@ async fn listen(
         counters.push(told.flatten().boxed());
     }
     // Even without any counter the stream stays open; if it ended, clients would reconnect again and again.
-    Ok(stream::select_all(counters).chain(stream::pending()))
+    Ok(stream::select_all(counters).chain(until_stopped(api, stream::pending())))
 }
 
 /// Returns the JSON of an event's data.
@@ -261,11 +264,15 @@ pub(super) fn last_event(headers: &HeaderMap) -> Option<&str> {
     headers.get("last-event-id")?.to_str().ok()
 }
 
-/// Sends `events` as they come until the process stops, and a comment after each heartbeat without one.
-pub(super) fn answer(api: &Handles, events: impl Stream<Item = Event> + Send + 'static) -> Response {
+/// Returns `events` up to the time when the process is to stop.
+pub(super) fn until_stopped<S: Stream>(api: &Handles, events: S) -> impl Stream<Item = S::Item> + use<S> {
     let stop = api.stop.clone();
-    let events = events.take_until(async move { stop.requested().await }).map(Ok::<_, Infallible>);
-    let events = Sse::new(events).keep_alive(KeepAlive::new().interval(api.heartbeat));
+    events.take_until(async move { stop.requested().await })
+}
+
+/// Sends `events` as they come, and a comment after each heartbeat without one.
+pub(super) fn answer(api: &Handles, events: impl Stream<Item = Event> + Send + 'static) -> Response {
+    let events = Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(KeepAlive::new().interval(api.heartbeat));
     // Proxies that buffer would hold events back.
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
     (unbuffered, events).into_response()

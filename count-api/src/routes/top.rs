@@ -141,7 +141,7 @@ pub(super) async fn stream_top(
         let data = std::str::from_utf8(&rendered.body).expect("JSON is text");
         Event::default().id(rendered.edition.clone()).data(data)
     });
-    Ok(live::answer(&api, events))
+    Ok(live::answer(&api, live::until_stopped(&api, events)))
 }
 
 /// A client that listens to one list.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_count_api::Config;
+use tally_emulator::{Fault, Rule};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -176,6 +177,27 @@ async fn a_listener_is_told_who_reached_a_threshold_and_nothing_of_those_from_be
             assert_eq!((data["n"].as_i64(), data["member"].as_str()), (Some(20), Some("u-2")));
         }
     }
+}
+
+#[tokio::test]
+async fn a_listener_that_was_sent_a_count_is_told_who_reached_its_threshold_although_the_process_stops() {
+    let api = Api::counting(quick(), With::default()).await;
+    on_ladder(&api.tables, "10,20").await;
+    let id = counter_id("p", "likes");
+    let mut listening = Listening::at(api.address, "/v1/posts/p/counters:stream", None).await;
+    values(&mut listening, 5).await;
+    let late = Fault::Latency { min_ms: 1_000, max_ms: 1_000 };
+    api.tables.store.faults([Rule::new(late).on("Query").table("recounts")]);
+    cross(&api.tables, &id, 20, vec![milestone(10, member("u-1"), 1), milestone(20, member("u-2"), 1)]).await;
+    assert_eq!(listening.named().await.0, "likes");
+    let told = async {
+        for n in [10, 20] {
+            let (name, _, data) = listening.named().await;
+            assert_eq!((name.as_str(), data["n"].as_i64()), ("milestone", Some(n)));
+        }
+    };
+    let (shutdown, ()) = tokio::join!(api.running.stop(Duration::from_secs(20)), told);
+    assert!(shutdown.exit().is_clean());
 }
 
 #[tokio::test]

@@ -174,10 +174,10 @@ pub async fn fight(
     let cached = stage.engines.redis().is_some();
     let judgement = stage.judge().await?;
     let head = format!("{}: seed {}, {:.0} s", names.join(", "), ground.seed, began.elapsed().as_secs_f64());
-    Ok(report(&head, &actions, &judgement, cached))
+    Ok(report(&head, &actions, &judgement, cached, Roles::Kept))
 }
 
-pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool) -> String {
+pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool, roles: Roles) -> String {
     let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
     let mut text = format!("{head}\n");
     for (what, recoveries) in &actions.table {
@@ -215,7 +215,9 @@ pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cache
         drained.as_secs_f64(),
         GRACE.as_secs()
     );
-    let _ = writeln!(text, "  roles (infra/roles.yaml)    0 refused, {} grants unused", spared.len());
+    if roles == Roles::Kept {
+        let _ = writeln!(text, "  roles (infra/roles.yaml)    0 refused, {} grants unused", spared.len());
+    }
     for grant in spared {
         let _ = writeln!(text, "    {grant}");
     }

@@ -66,9 +66,7 @@ pub(crate) struct Fold {
     finished: BTreeMap<u32, u64>,
     /// Amounts that were produced before they were defined, and are in a sum.
     counted: BTreeSet<(u32, u64)>,
-    /// How often rare events happened: another process took over a partition, a partition was read again from far before its
-    /// safe offset, that has brought back a removed member for a while, a tombstone was deleted, a misrouted event became a row
-    /// or was rejected beside a routed one.
+    /// How often each rare event happened, by its kind in `faults.rs`.
     pub(crate) rare: BTreeMap<&'static str, u64>,
 }
 
@@ -91,7 +89,7 @@ impl Fold {
         }
     }
 
-    /// Something rare has happened so often.
+    /// Counts a rare event.
     pub(crate) fn happened(&mut self, what: &'static str, times: u64) {
         *self.rare.entry(what).or_default() += times;
     }

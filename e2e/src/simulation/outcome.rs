@@ -27,12 +27,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Notes how many of these were checked.
+    /// Notes a count under a name.
     pub(crate) fn note(&mut self, what: &str, count: u64) {
         self.checked.insert(what.to_owned(), count);
     }
 
-    /// How many of these were checked.
+    /// Returns the count under this name; 0 if none was noted.
     pub fn checked(&self, what: &str) -> u64 {
         self.checked.get(what).copied().unwrap_or_default()
     }

@@ -27,12 +27,10 @@ impl<W: Write> Write for Line<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let text = text.strip_suffix('\n').unwrap_or(&text);
-        if !text.contains(breaks_a_line) {
-            self.0.write_all(event)?;
-            return Ok(event.len());
-        }
         let escaped = |c| if breaks_a_line(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
-        self.0.write_all((text.chars().map(escaped).collect::<String>() + "\n").as_bytes())?;
+        let mut line = if text.contains(breaks_a_line) { text.chars().map(escaped).collect() } else { text.to_owned() };
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
         Ok(event.len())
     }
 

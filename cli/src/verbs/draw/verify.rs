@@ -137,7 +137,7 @@ impl Draw {
     }
 
     /// Returns the log of a partition, or why it is not the one that was counted: it is another topic's, or ends before
-    /// the last event applied. That event is read first: the log may grow meanwhile, and never ends before it.
+    /// the last event applied. The claim is read before the log, which may grow meanwhile and never ends before that event.
     async fn log(&self, partition: &Partition, topic: Option<&Topic>) -> Outcome<Result<Log, String>> {
         let claim = self.claims.read(partition).await?;
         let log = self.topic.log(partition).await?;

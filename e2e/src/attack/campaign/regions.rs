@@ -103,7 +103,7 @@ pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under:
     let mut text = String::new();
     for (name, judgement, cached) in judged {
         let head = format!("regions, {name}: seed {}, {:.0} s", ground.seed, began.elapsed().as_secs_f64());
-        text += &report(&head, &std::mem::take(&mut actions), &judgement, cached);
+        text += &report(&head, &std::mem::take(&mut actions), &judgement, cached, Roles::Kept);
     }
     Ok(text)
 }
