@@ -207,6 +207,55 @@ async fn a_message_that_kafka_refuses_is_named_and_sent_again_and_nothing_is_los
     stop(vec![running]).await;
 }
 
+/// A producer whose first two messages with entries wait for the test. Then the first is written, and the second is
+/// refused a second later.
+struct Slow {
+    log: Stamping,
+    sent: watch::Sender<u32>,
+    answers: watch::Receiver<bool>,
+}
+
+#[async_trait]
+impl Producer for Slow {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let message = Message::read(record.value.unwrap(), &DeploymentId("test".into())).unwrap();
+        if let Body::Sections { sections, .. } = message.body
+            && sections.iter().any(|section| !section.entries.is_empty())
+        {
+            self.sent.send_modify(|sent| *sent += 1);
+            let nth = *self.sent.borrow();
+            if nth <= 2 {
+                self.answers.clone().wait_for(|answers| *answers).await.unwrap();
+            }
+            if nth == 2 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                return Err(Refusal::Transient("refused".to_owned()));
+            }
+        }
+        self.log.send(record).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_everything_was_dropped_is_not_taken_for_the_answer_to_a_later_message() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let ((sent, mut sends), (answer, answers)) = (watch::channel(0), watch::channel(false));
+    let log = Stamping(world.broker.clone(), world.clock);
+    let intake = Box::new(world.broker.join("fold", TOPIC));
+    let running = world.run_over("a", None, intake, Arc::new(Slow { log, sent, answers }));
+    world.fresh().await;
+    world.like(0, 0).await;
+    sends.wait_for(|sent| *sent == 1).await.unwrap();
+    world.like(0, 1).await;
+    tokio::time::advance(tally_core::relay::Rules::default().patience).await;
+    sends.wait_for(|sent| *sent == 2).await.unwrap();
+    answer.send_replace(true);
+    world.exact(1).await;
+    world.fresh().await;
+    assert_eq!(world.losses().await, [""; 0]);
+    stop(vec![running]).await;
+}
+
 /// Starts the whole streamer, as `main` does.
 fn start(store: &Store, broker: &Broker, clock: Clock) -> Running {
     let joining = broker.clone();
