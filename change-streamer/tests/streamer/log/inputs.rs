@@ -25,10 +25,10 @@ async fn waits(running: &Running, condition: &str, says: &[&str]) {
 }
 
 impl World {
-    /// Adds to the first part of a counter that has had no corrections, as a recount does.
-    async fn correct(&self, p: u64, by: i64) {
+    /// Adds to the first part of a counter that has had so many corrections, as a recount does.
+    async fn correct(&self, p: u64, by: i64, seen: u64) {
         let (counter, part) = (post(p), RowKey::first(&post(p)).shard);
-        let correction = Correction { counter, parts: [(part, Amend::Add(by))].into(), seen: 0, loss: None };
+        let correction = Correction { counter, parts: [(part, Amend::Add(by))].into(), seen, loss: None };
         self.tell(partition_of(&post(p)), Body::Correction(correction)).await;
     }
 }
@@ -52,7 +52,7 @@ async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the
         world.like(0, user).await;
     }
     world.exact(1).await;
-    world.correct(0, 5).await;
+    world.correct(0, 5, 0).await;
     let began = Instant::now();
     while world.counters(1).await[&post(0)].likes != 13 {
         assert!(began.elapsed() < DEADLINE, "{:?}", world.counters(1).await);
@@ -77,11 +77,26 @@ async fn a_counter_that_is_gone_after_corrections_is_corrected_as_one_that_never
     let key = json!({"post_id": {"S": "p-0"}});
     world.store.edit("like_counts", key.clone(), "s0", number(3)).await;
     world.store.edit("like_counts", key.clone(), "likes", number(3)).await;
-    world.correct(0, 1).await;
+    world.correct(0, 1, 0).await;
     world.exact(1).await;
     assert_eq!(world.counters(1).await[&post(0)].corrections, 1);
     world.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": key})).await;
-    world.correct(0, 4).await;
+    world.correct(0, 4, 0).await;
+    world.exact(1).await;
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_correction_is_judged_by_the_counter_as_it_is_although_inconsistent_reads_are_a_minute_old() {
+    let read_lag = Duration::from_secs(60);
+    let mut world = World::start(Config { shards: 1, read_lag, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.fresh().await;
+    for seen in 0..8 {
+        world.rows.insert((0, seen), ());
+        world.correct(0, 1, seen).await;
+        world.fresh().await;
+    }
     world.exact(1).await;
     stop(vec![running]).await;
 }
