@@ -102,6 +102,16 @@ impl World {
     }
 
     fn run_with(&self, name: &str, lease: Option<Duration>, intake: Box<dyn Intake>) -> Running {
+        self.run_over(name, lease, intake, Arc::new(Stamping(self.broker.clone(), self.clock)))
+    }
+
+    fn run_over(
+        &self,
+        name: &str,
+        lease: Option<Duration>,
+        intake: Box<dyn Intake>,
+        producer: Arc<dyn Producer>,
+    ) -> Running {
         let connection = self.store.repeating(1);
         let stream: Arc<dyn ChangeStream> = Arc::new(dynamodb::Streams::new(&connection));
         let store = Arc::new(Changes::new(&connection));
@@ -110,7 +120,7 @@ impl World {
         let relaying = Relaying {
             stream,
             store: Arc::clone(&store),
-            producer: Arc::new(Stamping(self.broker.clone(), self.clock)),
+            producer,
             topic: TOPIC.into(),
             partitions: PARTITIONS,
             deployment: DeploymentId("test".into()),

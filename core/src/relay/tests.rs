@@ -167,7 +167,9 @@ fn what_gathered_while_kafka_was_away_is_sent_in_messages_of_a_bounded_size_and_
     let many: Vec<_> = (2..9000).map(|n| (n, 0)).collect();
     world.page("a", &many, 9000);
     world.page("b", &[(5, 0)], 5);
-    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
+    for name in ["a", "b"] {
+        world.hand(Input::UpTo(shard(name), UnixMillis(50)));
+    }
     world.hand(Input::End(shard("a"), Vec::new()));
     world.page("b", &[(6, 0)], 6);
     let mut sizes = Vec::new();

@@ -25,10 +25,10 @@ async fn waits(running: &Running, condition: &str, says: &[&str]) {
 }
 
 impl World {
-    /// Adds to the first part of a counter that has had no corrections, as a recount does.
-    async fn correct(&self, p: u64, by: i64) {
+    /// Adds to the first part of a counter that has had so many corrections, as a recount does.
+    async fn correct(&self, p: u64, by: i64, seen: u64) {
         let (counter, part) = (post(p), RowKey::first(&post(p)).shard);
-        let correction = Correction { counter, parts: [(part, Amend::Add(by))].into(), seen: 0, loss: None };
+        let correction = Correction { counter, parts: [(part, Amend::Add(by))].into(), seen, loss: None };
         self.tell(partition_of(&post(p)), Body::Correction(correction)).await;
     }
 }
@@ -52,7 +52,7 @@ async fn the_like_that_reaches_a_threshold_is_recorded_once_the_ladder_is_in_the
         world.like(0, user).await;
     }
     world.exact(1).await;
-    world.correct(0, 5).await;
+    world.correct(0, 5, 0).await;
     let began = Instant::now();
     while world.counters(1).await[&post(0)].likes != 13 {
         assert!(began.elapsed() < DEADLINE, "{:?}", world.counters(1).await);
@@ -77,11 +77,26 @@ async fn a_counter_that_is_gone_after_corrections_is_corrected_as_one_that_never
     let key = json!({"post_id": {"S": "p-0"}});
     world.store.edit("like_counts", key.clone(), "s0", number(3)).await;
     world.store.edit("like_counts", key.clone(), "likes", number(3)).await;
-    world.correct(0, 1).await;
+    world.correct(0, 1, 0).await;
     world.exact(1).await;
     assert_eq!(world.counters(1).await[&post(0)].corrections, 1);
     world.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": key})).await;
-    world.correct(0, 4).await;
+    world.correct(0, 4, 0).await;
+    world.exact(1).await;
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_correction_is_judged_by_the_counter_as_it_is_although_inconsistent_reads_are_a_minute_old() {
+    let read_lag = Duration::from_secs(60);
+    let mut world = World::start(Config { shards: 1, read_lag, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.fresh().await;
+    for seen in 0..8 {
+        world.rows.insert((0, seen), ());
+        world.correct(0, 1, seen).await;
+        world.fresh().await;
+    }
     world.exact(1).await;
     stop(vec![running]).await;
 }
@@ -203,6 +218,55 @@ async fn a_message_that_kafka_refuses_is_named_and_sent_again_and_nothing_is_los
         world.exact(6).await;
         running.host().readiness().until_ready().await;
     }
+    assert_eq!(world.losses().await, [""; 0]);
+    stop(vec![running]).await;
+}
+
+/// A producer whose first two messages with entries wait for the test. Then the first is written, and the second is
+/// refused a second later.
+struct Slow {
+    log: Stamping,
+    sent: watch::Sender<u32>,
+    answers: watch::Receiver<bool>,
+}
+
+#[async_trait]
+impl Producer for Slow {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        let message = Message::read(record.value.unwrap(), &DeploymentId("test".into())).unwrap();
+        if let Body::Sections { sections, .. } = message.body
+            && sections.iter().any(|section| !section.entries.is_empty())
+        {
+            self.sent.send_modify(|sent| *sent += 1);
+            let nth = *self.sent.borrow();
+            if nth <= 2 {
+                self.answers.clone().wait_for(|answers| *answers).await.unwrap();
+            }
+            if nth == 2 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                return Err(Refusal::Transient("refused".to_owned()));
+            }
+        }
+        self.log.send(record).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_everything_was_dropped_is_not_taken_for_the_answer_to_a_later_message() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let ((sent, mut sends), (answer, answers)) = (watch::channel(0), watch::channel(false));
+    let log = Stamping(world.broker.clone(), world.clock);
+    let intake = Box::new(world.broker.join("fold", TOPIC));
+    let running = world.run_over("a", None, intake, Arc::new(Slow { log, sent, answers }));
+    world.fresh().await;
+    world.like(0, 0).await;
+    sends.wait_for(|sent| *sent == 1).await.unwrap();
+    world.like(0, 1).await;
+    tokio::time::advance(tally_core::relay::Rules::default().patience).await;
+    sends.wait_for(|sent| *sent == 2).await.unwrap();
+    answer.send_replace(true);
+    world.exact(1).await;
+    world.fresh().await;
     assert_eq!(world.losses().await, [""; 0]);
     stop(vec![running]).await;
 }

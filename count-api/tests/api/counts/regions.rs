@@ -7,6 +7,7 @@ use tally_core::cached::{Cache as _, StandingAt, Value};
 use tally_core::ids::{CounterId, CounterKind, CounterName};
 use tally_core::time::UnixMillis;
 use tally_count_api::read::Answer;
+use tally_emulator::{Fault, Rule};
 use tokio::time::{sleep, timeout};
 
 use super::world::{
@@ -102,6 +103,23 @@ async fn a_region_that_was_named_before_a_standing_is_added_up_beside_it() {
     name(&world.store.connection, &["us"]).await;
     world.stood(&p, &standing(7, 2 * SECOND)).await;
     let answer = world.says(&p).await;
+    assert!(!answer.served.exact, "nothing is known of the other Region: {answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_that_is_named_while_the_standings_are_being_read_is_added_up_beside_them() {
+    let world = Box::pin(World::with(Beginning::default())).await;
+    let p = likes("p");
+    world.write(&p, counter(3, 5)).await;
+    world.stood(&p, &standing(6, SECOND)).await;
+    let slow = Rule::new(Fault::Latency { min_ms: 900, max_ms: 900 }).on("BatchGetItem").table("checkpoints");
+    world.store.faults([slow]);
+    while world.store.emulator.stats().fired("latency") == 0 {
+        sleep(SECOND / 100).await;
+    }
+    name(&world.store.connection, &["us"]).await;
+    world.stood(&p, &standing(7, 2 * SECOND)).await;
+    let answer = world.count(&p).await;
     assert!(!answer.served.exact, "nothing is known of the other Region: {answer:?}");
 }
 
