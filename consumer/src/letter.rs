@@ -3,7 +3,7 @@
 //! such names are left out, since a producer could forge the letter with them. If the topic does not take the whole
 //! record, the letter has what fits, and headers that say what the whole was.
 //!
-//! Whoever can write to the dead-letter topic itself can forge letters and receipts of replays.
+//! A producer that may write to the dead-letter topic itself can forge letters, and receipts of replays.
 
 use sha2::{Digest, Sha256};
 use tally_core::event::Rejection;

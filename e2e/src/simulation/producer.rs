@@ -233,14 +233,16 @@ impl Producer for FaultyProducer {
     }
 }
 
-/// The messages under way, each of which holds a lock of a reader. Clones share them.
+/// Tells whether messages are under way: each holds a reader's lock. Clones share the lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnderWay(Arc<RwLock<()>>);
 
 impl UnderWay {
     /// Counts a message as under way until the guard is dropped.
     fn one(&self) -> OwnedRwLockReadGuard<()> {
-        Arc::clone(&self.0).try_read_owned().expect("nobody writes")
+        Arc::clone(&self.0)
+            .try_read_owned()
+            .expect("only `is_any` takes the lock of a writer, and gives it back at once")
     }
 
     /// Whether a message is under way.

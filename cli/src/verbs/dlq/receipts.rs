@@ -78,7 +78,7 @@ fn is_receipt(record: Record<'_>) -> bool {
 #[derive(Debug, Default)]
 pub(in crate::verbs) struct Receipts {
     known: Identities,
-    /// The places of the receipts that cannot be read. Nobody knows which records they name.
+    /// The places of the receipts that cannot be read. No command can tell which records they name.
     unreadable: Vec<String>,
 }
 
