@@ -88,7 +88,7 @@ async fn a_log_of_changes_with_messages_of_another_deployment_is_refused_before_
 
 /// Needs real brokers: librdkafka's in-process cluster creates no topics.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names"]
+#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn with_yes_all_of_it_is_there_the_second_time_changes_nothing_and_a_wrong_topic_is_named() {
     let (stage, brokers) = (Stage::set().await, std::env::var("TALLY_TEST_BROKERS").unwrap());
     let name = |what| format!("prepared-{}-{what}", stage.clock.now().0);
