@@ -22,7 +22,7 @@ use crate::metrics;
 /// Half read units of one item of up to 4 KB that is read consistently.
 const ITEM: u64 = 2;
 
-/// After how many failed attempts the log says what a recount waits for, and how often.
+/// How often the log says what a recount waits for. Throttled calls are part of its work and say so only after some.
 const SOME_TRIES: u32 = 4;
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
@@ -44,7 +44,7 @@ impl Calls {
         let said = Seldom::default();
         let patience = patience.on_fault(move |what, fault, tries| {
             metrics::FAULTS.counter(&[fault.class()]).increment(1);
-            if tries >= SOME_TRIES && said.is_due(SAID_EVERY) {
+            if (tries >= SOME_TRIES || !matches!(fault, Fault::Throttled(_))) && said.is_due(SAID_EVERY) {
                 tracing::warn!(error = %fault, tries, "cannot {what} yet");
             }
             throttled.failed(fault);
