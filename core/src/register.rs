@@ -51,10 +51,25 @@ pub struct Write {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// The member is there. A tombstone in the row loses its expiry.
-    Put { liked_at: UnixMillis, region: Option<Region> },
+    Put(Member),
     /// The member is gone. The row becomes a tombstone; each attempt sets its expiry anew, so that it outlives every
     /// request that was sent before.
     Remove,
+}
+
+/// What the row of a member says besides its key and its version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    pub liked_at: UnixMillis,
+    /// The Region whose event this is, if the deployment has several.
+    pub region: Option<Region>,
+}
+
+impl From<UnixMillis> for Member {
+    /// Returns a member of the only Region.
+    fn from(liked_at: UnixMillis) -> Self {
+        Self { liked_at, region: None }
+    }
 }
 
 /// What an event does.
@@ -79,7 +94,7 @@ impl Effect {
             }
         };
         let row = Row { key: RowKey::of(&counter, id, shards), member: UserId::checked(id) };
-        let put = || Change::Put { liked_at: event.at, region: event.region() };
+        let put = || Change::Put(Member { liked_at: event.at, region: event.region() });
         let change = if present { put() } else { Change::Remove };
         Self::Write(Write { row, version: topic.version(partition, offset, event.subject()), change })
     }

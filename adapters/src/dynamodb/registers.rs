@@ -21,7 +21,7 @@ use aws_sdk_dynamodb::types::BatchStatementRequest;
 use tally_core::fault::Fault;
 use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Answer, Attempt, Cell, Change, Progress, Version};
+use tally_core::register::{Answer, Attempt, Cell, Change, Member, Progress, Version};
 use tally_core::topic::Partition;
 
 use super::clock::Confirmed;
@@ -261,7 +261,7 @@ impl Texts {
             (vec![pk, member, text(&*write.row.key.counter.post), version], None)
         };
         let texts = match &write.change {
-            Change::Put { liked_at, region } => {
+            Change::Put(Member { liked_at, region }) => {
                 parameters.push(number(liked_at));
                 parameters.extend(region.as_ref().map(|region| text(region.as_str())));
                 if region.is_some() { &self.put_with_region } else { &self.put }

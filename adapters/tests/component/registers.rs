@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{Registers, Written};
 use tally_core::ids::{Region, UserId};
-use tally_core::register::{Change, Row, Version, Write};
+use tally_core::register::{Change, Member, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::Clock;
@@ -32,12 +32,12 @@ fn write_of(member: &str, version: Version, change: Change) -> Arc<Write> {
 }
 
 fn like(member: &str, offset: u64) -> Arc<Write> {
-    let change = Change::Put { liked_at: UnixMillis(1_000 + offset), region: None };
+    let change = Change::Put(UnixMillis(1_000 + offset).into());
     write_of(member, version(offset), change)
 }
 
 fn like_from(member: &str, offset: u64, region: &str) -> Arc<Write> {
-    let change = Change::Put { liked_at: UnixMillis(1_000 + offset), region: Region::new(region) };
+    let change = Change::Put(Member { region: Region::new(region), ..UnixMillis(1_000 + offset).into() });
     write_of(member, version(offset), change)
 }
 

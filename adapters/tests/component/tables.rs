@@ -238,7 +238,7 @@ async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     let (counters, registers) = (Counters::new(&connection), Registers::new(&connection));
     let like = async |member: &str| {
         let row = Row { key: "p#3".parse().unwrap(), member: UserId::new(member).unwrap() };
-        let change = Change::Put { liked_at: BEGAN, region: None };
+        let change = Change::Put(BEGAN.into());
         let write = Write { row, version: Version::new(1, true, Offset(0)), change };
         let confirmed = Confirmed::now(Clock::starting_at(BEGAN));
         registers.write(&[Attempt::first(Arc::new(write))], 0, confirmed).await.remove(0)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Rows;
-use tally_adapters::dynamodb::{Like, MemberRow, ScannedRow, Segment};
+use tally_adapters::dynamodb::{MemberRow, ScannedRow, Segment};
 use tally_core::changes::{Effect, Entry};
 use tally_core::ids::{RowKey, UserId};
 use tally_core::time::UnixMillis;
@@ -68,8 +68,8 @@ async fn a_tombstone_is_neither_a_like_nor_a_member_and_weighs_nothing() {
     store.edit("likes", json!({"pk": {"S": KEY}, "user_id": {"S": "odd"}}), "n", json!({"S": "5"})).await;
     let (rows, key) = (Rows::new(&store.connection), key(KEY));
 
-    let is = Like { user: user("is"), liked_at: UnixMillis(5) };
-    assert_eq!(rows.like(&key, &user("is")).await, Ok(Some(is.clone())));
+    let is = rows.like(&key, &user("is")).await.unwrap().unwrap();
+    assert_eq!((&is.user, is.liked_at), (&user("is"), UnixMillis(5)));
     assert_eq!(rows.likes(&key, None, None).await.unwrap().items, [is]);
     for (member, present) in [("is", true), ("was", false), ("odd", false), ("never", false)] {
         assert_eq!(rows.present(std::slice::from_ref(&key), &user(member)).await, Ok(vec![present]), "{member}");

@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::{Cursor, Segment};
 use tally_core::changes::Nonce;
 use tally_core::definitions::Direction;
 use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
-use tally_core::register::{Cell, Change, Progress, Row, Version, Write};
+use tally_core::register::{Cell, Change, Member, Progress, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_core::weight::Weight;
@@ -49,7 +49,7 @@ fn version(offset: u64) -> Version {
 
 fn like(post: &CounterId, user: &UserId, direction: Direction, offset: u64) -> Arc<Write> {
     let change = match direction {
-        Direction::Add => Change::Put { liked_at: UnixMillis(offset), region: Region::new("eu") },
+        Direction::Add => Change::Put(Member { region: Region::new("eu"), ..UnixMillis(offset).into() }),
         Direction::Remove => Change::Remove,
     };
     let row = Row { key: RowKey::of(post, user, shards()), member: user.clone() };

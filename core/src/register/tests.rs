@@ -12,7 +12,7 @@ fn version(offset: u64) -> Version {
 
 fn write_of(member: &str, version: Version) -> Write {
     let key = RowKey { counter: CounterId::likes(PostId::new("p").unwrap()), shard: Shard::FIRST };
-    let change = Change::Put { liked_at: UnixMillis(0), region: None };
+    let change = Change::Put(UnixMillis(0).into());
     Write { row: Row { key, member: UserId::new(member).unwrap() }, version, change }
 }
 

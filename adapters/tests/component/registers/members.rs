@@ -58,7 +58,7 @@ async fn an_event_that_is_not_newer_changes_nothing_and_gets_the_stored_version(
 async fn versions_are_compared_as_numbers_across_generations_and_partitioners() {
     let (store, registers) = start().await;
     let at = |generation, routed, offset| {
-        let change = Change::Put { liked_at: UnixMillis(0), region: None };
+        let change = Change::Put(UnixMillis(0).into());
         write_of("u", Version::new(generation, routed, Offset(offset)), change)
     };
     let most = (1 << 48) - 1;

@@ -228,7 +228,7 @@ impl Model for Rows {
 
 fn write(offset: u64, event: Event) -> Write {
     let member = UserId::new(["a", "b"][event.member]).expect("an id");
-    let change = if event.likes { Change::Put { liked_at: UnixMillis(0), region: None } } else { Change::Remove };
+    let change = if event.likes { Change::Put(UnixMillis(0).into()) } else { Change::Remove };
     Write { row: Row { key: likes("p", Shard::FIRST), member }, version: Version::new(1, true, Offset(offset)), change }
 }
 
