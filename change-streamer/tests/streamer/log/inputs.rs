@@ -97,7 +97,8 @@ async fn a_correction_is_judged_by_the_counter_as_it_is_although_inconsistent_re
         world.correct(0, 1, seen).await;
         world.fresh().await;
     }
-    world.exact(1).await;
+    let counter = world.counters(1).await[&post(0)].clone();
+    assert_eq!((counter.likes, counter.corrections), (8, 8));
     stop(vec![running]).await;
 }
 
