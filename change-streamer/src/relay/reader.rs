@@ -325,3 +325,54 @@ impl Task for Reader {
         stop.finish(std::future::ready(followed)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tally_adapters::dynamodb::{Streams, changes::Changes};
+    use tally_core::ports::ChangeStream;
+    use tally_emulator::Config;
+    use tally_service::{Chance, Clock, Patience, Switch};
+    use tally_testkit::{BEGAN, Store};
+    use tokio::sync::{mpsc, watch};
+
+    use super::super::writer::{Ask, Writing};
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_that_a_page_claims_is_handed_in_behind_its_entries() {
+        let store = Store::with(Config { shards: 1, ..Config::default() }).await;
+        let stream = Arc::new(Streams::new(&store.connection));
+        let label = stream.info().await.unwrap().label;
+        let id = stream.shards(&label).await.unwrap().remove(0).id;
+        let clock = Clock::starting_at(BEGAN);
+        for user in ["u", "w"] {
+            let item = json!({"pk": {"S": "p#0"}, "user_id": {"S": user}, "post_id": {"S": "p"}});
+            store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+            tokio::time::advance(Duration::from_secs(10)).await;
+        }
+        let ((asks, mut asked), (_restart, restarts)) = (mpsc::channel(9), watch::channel(0));
+        let of = Reading {
+            stream,
+            store: Arc::new(Changes::new(&store.connection)),
+            rules: crate::args::Rules::default(),
+            patience: Patience::new(clock, Chance::seeded(1)),
+            writing: Writing { asks, restarts },
+            lateness: super::super::Lateness::default(),
+        };
+        let age = metrics::Age::of(metrics::STREAM_AGE, &metrics::Slots::default());
+        let mut reader = Reader::new(of, age, Arc::new(()), StreamShard::new(&label, &id));
+        reader.contact = clock.now();
+        let stop = Switch::new().stop();
+        let read = async {
+            let Next::At(iterator) = reader.open(&stop).await.unwrap() else { panic!("the stream shard is there") };
+            reader.page(iterator, &stop).await.unwrap()
+        };
+        let next = tokio::time::timeout(Duration::from_secs(60), read).await.expect("no input waits");
+        assert!(matches!(next, Next::At(_)));
+        let (page, claim) = (asked.try_recv().unwrap(), asked.try_recv().unwrap());
+        assert!(matches!(&page, Ask::Hand(Input::Page { entries, .. }) if entries.len() == 2), "{page:?}, {claim:?}");
+        // The claim is later than the first entry.
+        assert!(matches!(claim, Ask::Hand(Input::UpTo(_, at)) if at > BEGAN), "{claim:?}");
+    }
+}

@@ -32,7 +32,7 @@ const READINESS: &str = "changes";
 
 /// What readers ask of the writer.
 #[derive(Debug)]
-enum Ask {
+pub(super) enum Ask {
     Hand(Input),
     Announce(Body, oneshot::Sender<()>),
     Close(StreamShard, Vec<StreamShard>, oneshot::Sender<Fed>),
@@ -42,8 +42,8 @@ enum Ask {
 /// The readers' side of the channel to the writer. Clones lead to the same writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Writing {
-    asks: mpsc::Sender<Ask>,
-    restarts: watch::Receiver<u64>,
+    pub(super) asks: mpsc::Sender<Ask>,
+    pub(super) restarts: watch::Receiver<u64>,
 }
 
 impl Writing {

@@ -1,4 +1,5 @@
-//! Tests of a fold beside others: another fold that is ahead of it, and losses that others open.
+//! Tests of a fold beside others: another fold that is ahead of it, losses that others open, and writes that were stored
+//! although they had no answer.
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{LossNumber, Lost, Place, Standing};
@@ -179,6 +180,42 @@ async fn a_log_that_lost_its_end_and_grew_on_is_a_loss_before_anything_is_writte
     world.fresh().await;
     let losses = world.losses().await;
     assert!(losses.iter().filter(|kind| *kind == "jump").count() >= PARTITIONS as usize, "{losses:?}");
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_lost_messages_that_changed_no_counter_and_grew_on_is_a_loss() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.churn(100, 6, 20).await;
+    world.exact(6).await;
+    world.fresh().await;
+    let changes = Changes::new(&world.store.repeating(5));
+    for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
+        let (stated, kept) = (changes.stated(index).await.unwrap().unwrap(), Place::new(1, Offset(log.end.0 - 2)));
+        assert!(stated.standing.at > kept && stated.read.is_none_or(|read| read.at <= kept), "{stated:?}");
+    }
+    let running = regrown(&world, running).await;
+    world.fresh().await;
+    let losses = world.losses().await;
+    assert!(losses.iter().filter(|kind| *kind == "jump").count() >= PARTITIONS as usize, "{losses:?}");
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_is_told_of_a_change_that_was_stored_without_an_answer() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.like(0, 0).await;
+    world.exact(1).await;
+    world.cache_is_fresh().await;
+    assert_eq!(world.fill(1).await, 1);
+    world.store.faults([Rule::new(Fault::DropReply).on("BatchExecuteStatement").nth(1)]);
+    world.like(0, 1).await;
+    world.exact(1).await;
+    world.cache_is_fresh().await;
+    assert_eq!(world.store.emulator.stats().fired("drop_reply"), 1);
+    assert_eq!(world.cached(1).await[&post(0)].likes, 2);
     stop(vec![running]).await;
 }
 

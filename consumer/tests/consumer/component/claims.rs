@@ -1,14 +1,20 @@
 //! Tests of which consumer may write a partition, and from which offset it reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
+use tally_core::ports::log::{Rebalance, Records, Revocation};
+use tally_core::ports::{Intake, Outcome, OwnedPartition};
 use tally_core::register::Topic;
+use tally_core::topic::{Log, Offset, Partition};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
+use tokio::sync::watch;
 
 use super::watched::Watched;
-use super::world::{DLQ, TOMBSTONES, TOPIC, World, partition};
+use super::world::{DLQ, GROUP, TOMBSTONES, TOPIC, World, partition};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised() {
@@ -221,5 +227,93 @@ async fn the_marker_at_the_end_of_a_transaction_does_not_delay_a_quiet_topic() {
     world.say(0, "u-0", Unlike);
     world.reaches_ends().await;
     world.is_right().await;
+    world.stop(consumer).await;
+}
+
+/// A member of the group that hears 10 s late where its partitions end, and counts its looks.
+struct SlowIntake(Box<dyn Intake>, watch::Sender<u32>);
+
+#[derive(Debug)]
+struct SlowPartition(Arc<dyn OwnedPartition>, watch::Sender<u32>);
+
+#[async_trait]
+impl Intake for SlowIntake {
+    async fn next(&mut self) -> Outcome<Rebalance> {
+        let slow = |inner| Arc::new(SlowPartition(inner, self.1.clone())) as Arc<dyn OwnedPartition>;
+        Ok(match self.0.next().await? {
+            Rebalance::Assigned(partitions) => Rebalance::Assigned(partitions.into_iter().map(slow).collect()),
+            other => other,
+        })
+    }
+
+    async fn leave(self: Box<Self>) {
+        self.0.leave().await;
+    }
+}
+
+#[async_trait]
+impl OwnedPartition for SlowPartition {
+    fn partition(&self) -> &Partition {
+        self.0.partition()
+    }
+
+    async fn partitions(&self) -> Outcome<u32> {
+        self.0.partitions().await
+    }
+
+    async fn log(&self) -> Outcome<Log> {
+        let log = self.0.log().await;
+        self.1.send_modify(|looks| *looks += 1);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        log
+    }
+
+    async fn committed(&self) -> Outcome<Option<Offset>> {
+        self.0.committed().await
+    }
+
+    async fn start_at(&self, offset: Offset) -> Outcome<()> {
+        self.0.start_at(offset).await
+    }
+
+    async fn records(&self) -> Outcome<Arc<Records>> {
+        self.0.records().await
+    }
+
+    async fn revoked(&self) -> Revocation {
+        self.0.revoked().await
+    }
+
+    fn finished(&self, offset: Offset) {
+        self.0.finished(offset);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_kafka_acknowledged_after_the_look_at_its_end_is_said_to_be_in() {
+    let mut world = World::new(1).await;
+    let (broker, (look, mut looks)) = (world.broker.clone(), watch::channel(0));
+    let join = move || Ok(Box::new(SlowIntake(Box::new(broker.join(GROUP, TOPIC)), look)) as Box<dyn Intake>);
+    let consumer = world.start(Box::new(join));
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    let claims = world.claims();
+    let kept = async || claims.read(&partition(0)).await.unwrap().kept.unwrap();
+    let before = kept().await.safe_at;
+    looks.mark_unchanged();
+    looks.changed().await.unwrap();
+    // The look has the end, but not yet its answer.
+    world.store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement")]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let acknowledged = world.clock.now();
+    world.say(0, "w", Like);
+    looks.changed().await.unwrap();
+    let answered = world.clock.now();
+    eventually("a claim of after the answer", async || kept().await.at > answered).await;
+    let kept = kept().await;
+    assert_eq!(kept.safe.0, 1, "the second like is no row");
+    assert!(before < kept.safe_at && kept.safe_at < Some(acknowledged), "{kept:?}, acknowledged at {acknowledged}");
+    world.store.faults([]);
+    world.reaches_ends().await;
     world.stop(consumer).await;
 }

@@ -62,7 +62,7 @@ pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) broker: Broker,
     pub(crate) settings: ReadSettings,
-    clock: Clock,
+    pub(crate) clock: Clock,
     partitions: u32,
     seed: u64,
     rows: BTreeMap<(u32, String), (u64, bool)>,
@@ -105,7 +105,8 @@ impl World {
         (self.start(Box::new(join)), says)
     }
 
-    fn start(&mut self, join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>) -> Running {
+    /// Starts a consumer that joins its group so.
+    pub(crate) fn start(&mut self, join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>) -> Running {
         self.seed += 1;
         let host = Host::new("consumer").with_clock(self.clock).with_chance(Chance::seeded(self.seed));
         let (connection, broker) = (self.store.connection.clone(), self.broker.clone());
