@@ -137,7 +137,8 @@ pub struct CounterValue {
     counter: String,
     #[serde(flatten)]
     figures: Figures,
-    /// Whether the member that was asked about is in it; absent of a sum, and where no member was asked about.
+    /// Whether the member that was asked about is in it, read while the request ran: `as_of` speaks of the number alone.
+    /// Absent of a sum, and where no member was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = bool, example = true)]
     pub mine: Option<bool>,
