@@ -77,7 +77,8 @@ enum Command {
     ///
     /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for.
     /// While events are written counts follow their rows: what differs is looked at again, and a count that moves may
-    /// be found right by chance. The answer says what it can claim. Pause consumers for a certain one.
+    /// be found right by chance. The answer says what it can claim. Pause consumers for a certain one: then this first
+    /// waits until every change is counted.
     Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///

@@ -78,9 +78,9 @@ impl PauseArgs {
         let desk = Desk::open(of).await?;
         let topic = known(&desk).await?;
         let partitions = topic.current().partitions();
-        let plan = match is_paused(&desk, &desk.topic).await? {
-            true => Vec::new(),
-            false => vec![format!(
+        let plan = match pause_of(&desk, &desk.topic).await? {
+            Some(_) => Vec::new(),
+            None => vec![format!(
                 "{}its {partitions} partitions stand still within a second, and this waits {} until nothing of before lands",
                 line_of(&desk.topic),
                 ago(settle.settle)
@@ -120,12 +120,15 @@ async fn known(desk: &Desk) -> anyhow::Result<Topic> {
     topic.with_context(|| format!("no consumer has read `{}` yet", desk.topic))
 }
 
-/// Returns whether consumers of `topic` are paused and none of their requests can take effect any more: the ledger says
-/// that a pause has waited for this.
-pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> {
+/// What identifies a line of the ledger: when its command began, and its token.
+pub(super) type PauseId = (UnixMillis, u64);
+
+/// Returns the pause of `topic`, if its consumers are paused and none of their requests can take effect any more: the
+/// ledger says that this pause has waited for it.
+pub(super) async fn pause_of(desk: &Desk, topic: &str) -> anyhow::Result<Option<PauseId>> {
     let stored = desk.claims.topic(topic).await.context("cannot read what is known of the topic")?;
     if !stored.is_some_and(|topic| topic.is_paused) {
-        return Ok(false);
+        return Ok(None);
     }
     let lines = desk.recounts.operations(LINES).await.context("cannot read the ledger")?;
     // The flag alone does not tell: an adoption or a skip that failed half-way may have left it.
@@ -134,7 +137,8 @@ pub(super) async fn is_paused(desk: &Desk, topic: &str) -> anyhow::Result<bool> 
         command => [RESUME, ADOPT, SKIP].contains(&command),
     };
     let last = lines.iter().find(decides).filter(|line| line.command == PAUSE);
-    Ok(last.and_then(|line| line.ended.as_deref()).is_some_and(|ended| !ended.starts_with("failed")))
+    let has_waited = |line: &&Operation| line.ended.as_ref().is_some_and(|ended| !ended.starts_with("failed"));
+    Ok(last.filter(has_waited).map(|line| (line.at, line.token)))
 }
 
 /// Pauses the topic, and waits until no request that a consumer has sent before can take effect. Returns the topic as

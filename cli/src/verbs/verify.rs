@@ -3,6 +3,9 @@
 //!
 //! It reads all rows and then all counters, and notes what differs. Counts follow rows with a delay, so it *looks* at
 //! each difference again, several times: what is still different, by the same numbers as in the look before, is wrong.
+//!
+//! While consumers are paused, no row changes. Then it first waits until every change from before is counted. What it
+//! reads afterwards stands still, so the answer is certain.
 
 mod erased;
 
@@ -19,12 +22,11 @@ use serde_json::Value;
 use tally_adapters::dynamodb::{Consistency, Cursor};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey};
-use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Table, or, sum};
-use crate::verbs::pause::is_paused;
+use crate::verbs::pause::{PauseId, pause_of};
 use crate::verbs::post::seen::{Sources, counter};
 
 /// How many counters are read in one call.
@@ -38,7 +40,8 @@ const DOUBTED: usize = 100_000;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// How often what differs is looked at again before it is called wrong
+    /// How often what differs is looked at again before it is called wrong. While consumers are paused, also how often
+    /// this looks first whether every change is counted
     #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     looks: u32,
 
@@ -88,9 +91,11 @@ struct Difference {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Claim {
-    /// No row changed, and all changes before had been counted: each count was right or is called wrong.
+    /// No row changed, and all changes were counted before the tables were read: each count was right or is called
+    /// wrong.
     Certain,
-    /// No row changed, but not all changes before had been counted: what is listed may be about to be counted.
+    /// No row changed, but not all changes were counted before: what is listed may be about to be counted, and a count
+    /// may have been found right by chance.
     NotCounted,
     /// Rows may have been written meanwhile.
     #[default]
@@ -102,7 +107,8 @@ impl Claim {
         match self {
             Self::Certain => "certain: no row was written meanwhile, and every change had been counted",
             Self::NotCounted => {
-                "not certain: consumers are paused, and not every change was counted when this began. Run it again"
+                "not certain: consumers are paused, but not every change was counted before this read the tables. Run it \
+                 again, or with more --looks: tally status says how far behind counts are"
             }
             Self::RowsMoved => {
                 "not certain: rows may have been written meanwhile. What is listed stood still and is wrong; a count that moved \
@@ -197,7 +203,8 @@ impl Args {
 
 async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<Verified> {
     let (mut verified, mut doubted) = (Verified::default(), Doubted::default());
-    let (were_paused, began) = (are_paused(desk).await?, desk.clock.now());
+    let pauses = pauses(desk).await?;
+    let is_counted = pauses.is_some() && await_counts(desk, (looks, pause)).await?;
     counts_of_rows(desk, &mut verified, &mut doubted).await?;
     rows_of_counts(desk, &mut verified, &mut doubted).await?;
     verified.wrong = doubted.others;
@@ -229,7 +236,13 @@ async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<
     }
     let losses = desk.changes.losses().await.context("cannot read the losses")?;
     verified.losses = NonZeroUsize::new(losses.open().count());
-    verified.claim = claim(desk, were_paused, began).await?;
+    // A pause that ended and another one that began meanwhile are not one pause.
+    let is_one_pause = pauses.is_some() && self::pauses(desk).await? == pauses;
+    verified.claim = match (is_one_pause, is_counted) {
+        (false, _) => Claim::RowsMoved,
+        (true, false) => Claim::NotCounted,
+        (true, true) => Claim::Certain,
+    };
     Ok(verified)
 }
 
@@ -349,30 +362,35 @@ async fn weigh(desk: &Desk, key: &RowKey) -> anyhow::Result<Option<i128>> {
     Ok(sum)
 }
 
-/// Returns how certain the answer is: were consumers paused all the time, and all changes before `began` counted?
-async fn claim(desk: &Desk, were_paused: bool, began: UnixMillis) -> anyhow::Result<Claim> {
-    if !(were_paused && are_paused(desk).await?) {
-        return Ok(Claim::RowsMoved);
-    }
-    let Some(config) = desk.changes.config().await.context("cannot read the configuration of the log")? else {
-        return Ok(Claim::NotCounted);
-    };
-    let standings = desk.changes.standings(config.partitions).await.context("cannot read the standings")?;
-    let is_counted = |partition| {
-        let as_of = standings.get(&partition).and_then(|stored| stored.standing.as_of);
-        as_of.is_some_and(|as_of| as_of >= began)
-    };
-    Ok(if (0..config.partitions).all(is_counted) { Claim::Certain } else { Claim::NotCounted })
-}
-
-/// Returns whether consumers are paused on all topics and none of their requests can take effect any more.
-async fn are_paused(desk: &Desk) -> anyhow::Result<bool> {
-    let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
-    let others = defined.iter().filter_map(|definition| definition.topic.as_deref());
-    for topic in others.chain([&*desk.topic]) {
-        if !is_paused(desk, topic).await? {
-            return Ok(false);
+/// Waits until every change that is in the table of rows now is counted. Returns `false` if it is not after all looks.
+async fn await_counts(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<bool> {
+    // The time of a standing is by the store's clock, and always some seconds behind it. This machine's clock may be
+    // slow, so this takes the latest time that the store's clock may show.
+    let now = desk.claims.time().latest;
+    for nth in 0..=looks {
+        if nth > 0 {
+            desk.clock.sleep(pause).await;
+        }
+        let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
+        let Some(config) = config else { return Ok(false) };
+        let standings = desk.changes.standings(config.partitions).await.context("cannot read the standings")?;
+        let as_of = |partition| standings.get(&partition).and_then(|stored| stored.standing.as_of);
+        if (0..config.partitions).all(|partition| as_of(partition) >= Some(now)) {
+            return Ok(true);
         }
     }
-    Ok(true)
+    Ok(false)
+}
+
+/// Returns the pause of each topic, or `None` where consumers of one are not paused, or a request of theirs can still
+/// take effect.
+async fn pauses(desk: &Desk) -> anyhow::Result<Option<Vec<PauseId>>> {
+    let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
+    let others = defined.iter().filter_map(|definition| definition.topic.as_deref());
+    let mut pauses = Vec::new();
+    for topic in others.chain([&*desk.topic]) {
+        let Some(pause) = pause_of(desk, topic).await? else { return Ok(None) };
+        pauses.push(pause);
+    }
+    Ok(Some(pauses))
 }

@@ -3,38 +3,16 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Connection, Consistency};
-use tally_change_streamer as streamer;
 use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::ids::CounterId;
 use tally_core::time::UnixMillis;
 use tally_emulator::Config;
-use tally_service::{Host, Running};
 use tally_testkit::process::run;
 
 use crate::changes::File;
 use crate::stage::Stage;
 
 const YES: [&str; 3] = ["--yes", "--why", "a test"];
-
-fn streamer_of(stage: &Stage) -> Running {
-    let kafka = stage.engines.kafka();
-    let connection: &Connection = &stage.connection;
-    let log = streamer::LogPorts::over(&kafka, "changes", &streamer::group_of(""), connection).unwrap();
-    let app = streamer::App::with_ports(streamer::Settings::default(), streamer::Ports::over(connection, log));
-    Running::start(app, Host::new("streamer"))
-}
-
-/// Waits until `id` has so many likes.
-async fn counted(stage: &Stage, id: &CounterId, likes: i64) {
-    let counters = Counters::new(&stage.connection);
-    tally_testkit::eventually(&format!("{id} has {likes} likes"), async || {
-        let read = counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
-        read.counters.get(id).map(|counter| counter.as_ref().unwrap().likes) == Some(likes)
-    })
-    .await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn posts_that_are_none_and_a_file_that_is_none_are_named() {
@@ -68,12 +46,12 @@ async fn a_recount_says_at_once_that_it_waits_for_kafka_and_gives_up_in_the_end(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it() {
     let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
-    let streamer = streamer_of(&stage);
+    let streamer = stage.streamer();
     let id: CounterId = "p".parse().unwrap();
     for user in ["u", "v"] {
         stage.store().put("likes", &json!({"pk": "p#1", "user_id": user, "liked_at": 5})).await;
     }
-    counted(&stage, &id, 2).await;
+    stage.counted(&id, 2).await;
     for attribute in ["likes", "s1"] {
         stage.store().edit("like_counts", json!({"post_id": {"S": "p"}}), attribute, json!({"N": "7"})).await;
     }
@@ -82,10 +60,10 @@ async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it(
     let dry = stage.tally(&["recount", "--file", file.name()]).await;
     assert_eq!(dry.code, Some(1), "{dry:?}");
     assert!(dry.out.contains("1 differed") && dry.out.contains("nothing was changed: say --yes"), "{dry:?}");
-    counted(&stage, &id, 7).await;
+    stage.counted(&id, 7).await;
     let said = stage.tally(&[&["recount", "p"][..], &YES].concat()).await;
     assert!(said.code == Some(0) && said.out.contains("1 corrected"), "{said:?}");
-    counted(&stage, &id, 2).await;
+    stage.counted(&id, 2).await;
     let ledger = stage.tally(&["ledger"]).await;
     assert!(ledger.out.contains("recount 1 posts") && ledger.out.contains("1 corrected"), "{ledger:?}");
     let again = stage.tally(&[&["recount", "--all"][..], &YES].concat()).await;
@@ -106,9 +84,9 @@ fn others_run() -> RunRecord {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recount_answers_with_one_document_of_its_own_run() {
     let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
-    let streamer = streamer_of(&stage);
+    let streamer = stage.streamer();
     stage.store().put("likes", &json!({"pk": "p#1", "user_id": "u", "liked_at": 5})).await;
-    counted(&stage, &"p".parse().unwrap(), 1).await;
+    stage.counted(&"p".parse().unwrap(), 1).await;
     stage.recounts.put_run(&others_run()).await.unwrap();
     let dry = stage.tally(&["recount", "p", "-o", "json"]).await;
     let answer = dry.json();

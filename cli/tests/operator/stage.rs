@@ -10,19 +10,21 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::json;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::{self, Connection};
+use tally_adapters::dynamodb::counters::Counters;
+use tally_adapters::dynamodb::{self, Connection, Consistency};
 use tally_adapters::kafka;
+use tally_change_streamer as streamer;
 use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fold::Stated;
-use tally_core::ids::{ShardCount, StreamShard};
+use tally_core::ids::{CounterId, ShardCount, StreamShard};
 use tally_core::ports::{ChangeStream, TopicReader};
 use tally_core::register::{Kept, Topic, Version};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::Config;
-use tally_service::{Clock, Host};
+use tally_service::{Clock, Host, Running};
 use tally_testkit::process::run;
 use tally_testkit::{Engines, Store};
 
@@ -145,6 +147,24 @@ impl Stage {
         for partition in 0..PARTITIONS {
             self.stand(partition, 1, Standing { as_of: Some(at), ..Standing::default() }).await;
         }
+    }
+
+    /// Starts a change-streamer.
+    pub(crate) fn streamer(&self) -> Running {
+        let (kafka, connection) = (self.engines.kafka(), &self.connection);
+        let log = streamer::LogPorts::over(&kafka, "changes", &streamer::group_of(""), connection).unwrap();
+        let app = streamer::App::with_ports(streamer::Settings::default(), streamer::Ports::over(connection, log));
+        Running::start(app, Host::new("streamer"))
+    }
+
+    /// Waits until `id` has so many likes.
+    pub(crate) async fn counted(&self, id: &CounterId, likes: i64) {
+        let counters = Counters::new(&self.connection);
+        tally_testkit::eventually(&format!("{id} has {likes} likes"), async || {
+            let read = counters.read(std::slice::from_ref(id), Consistency::Strong).await.unwrap();
+            read.counters.get(id).map(|counter| counter.as_ref().unwrap().likes) == Some(likes)
+        })
+        .await;
     }
 
     /// Stores the standing of a partition: up to when all changes are in its counters, and which losses are open.

@@ -1,7 +1,10 @@
 //! `tally verify`: which counts it calls wrong, how certain it is, and `--erased`.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tally_core::changes::Standing;
+use tally_emulator::Config;
 
 use crate::changes::File;
 use crate::stage::{Said, Stage};
@@ -76,21 +79,98 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
     assert_eq!((&said.json()["wrong"], &said.json()["claim"]), (&json!(0), &json!("rows_moved")));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_certain_while_consumers_are_paused_and_all_changes_are_counted() {
-    let stage = Stage::set().await;
-    row(&stage, "p#1", "a").await;
-    count(&stage, "p", 1, &[("s1", 1)]).await;
+/// Pauses consumers, of which none has run.
+async fn pause(stage: &Stage) {
     let paused = stage.tally(&["pause", "consumer", "--settle", "0s", "--yes", "--why", "a test"]).await;
     assert_eq!(paused.code, Some(0), "{paused:?}");
-    let said = verified(&stage).await;
-    assert_eq!((said.code, &said.json()["claim"]), (Some(0), &json!("not_counted")), "{said:?}");
-    let later = stage.clock.now().plus(std::time::Duration::from_secs(3_600));
+}
+
+/// Stores that every change up to an hour from now is counted.
+async fn count_all(stage: &Stage) {
+    let later = stage.clock.now().plus(Duration::from_secs(3_600));
     for partition in 0..2 {
         stage.stand(partition, 9, Standing { as_of: Some(later), ..Standing::default() }).await;
     }
-    let said = stage.tally(&["verify"]).await;
-    assert_eq!((said.code, said.out.contains("certain: no row was written meanwhile")), (Some(0), true), "{said:?}");
+}
+
+/// Runs `tally verify`, and `meanwhile` once it has sent so many requests of this operation.
+async fn verified_while(
+    stage: &Stage,
+    args: [&str; 4],
+    (requests, operation): (u64, &str),
+    meanwhile: impl Future<Output = ()>,
+) -> Said {
+    let until = stage.store().requests(operation) + requests;
+    let meanwhile = async {
+        tally_testkit::eventually("it has read", async || stage.store().requests(operation) >= until).await;
+        meanwhile.await;
+    };
+    let line = [&["verify", "-o", "json"][..], &args].concat();
+    tokio::join!(stage.tally(&line), meanwhile).0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_certain_while_consumers_are_paused_and_all_changes_are_counted() {
+    let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
+    let streamer = stage.streamer();
+    row(&stage, "p#1", "a").await;
+    stage.counted(&"p".parse().unwrap(), 1).await;
+    pause(&stage).await;
+    let said = stage.tally(&["verify", "--looks", "120", "--pause", "500ms"]).await;
+    assert_eq!((said.code, said.out.contains("\ncertain: no row was written meanwhile")), (Some(0), true), "{said:?}");
+    // A change that is not counted.
+    streamer.stop(Duration::from_secs(10)).await;
+    row(&stage, "p#1", "b").await;
+    let said = verified(&stage).await;
+    assert_eq!((said.code, &said.json()["claim"]), (Some(1), &json!("not_counted")), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_partition_has_to_be_counted_up_to_now_by_the_stores_clock() {
+    let stage = Stage::set().await;
+    pause(&stage).await;
+    let claim = async || verified(&stage).await.json()["claim"].clone();
+    assert_eq!(claim().await, json!("not_counted"));
+    let later = stage.clock.now().plus(Duration::from_secs(3_600));
+    stage.stand(1, 8, Standing { as_of: Some(later), ..Standing::default() }).await;
+    assert_eq!(claim().await, json!("not_counted"), "that of partition 0 is of before");
+    count_all(&stage).await;
+    assert_eq!(claim().await, json!("certain"));
+    stage.store().emulator.advance_clock(Duration::from_secs(7_200));
+    assert_eq!(claim().await, json!("not_counted"), "this machine's clock is slow");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_are_counted_only_after_the_counts_were_read_make_no_answer_certain() {
+    let stage = Stage::set().await;
+    // Its one row is still to be counted, on top of a number that somebody has edited. The other count keeps the command
+    // busy after it has read this one.
+    for post in ["p", "other"] {
+        row(&stage, &format!("{post}#1"), "a").await;
+    }
+    count(&stage, "p", 1, &[("s1", 1)]).await;
+    pause(&stage).await;
+    let said = verified_while(&stage, ["--looks", "3", "--pause", "300ms"], (2, "Scan"), async {
+        count(&stage, "p", 2, &[("s1", 2)]).await;
+        count_all(&stage).await;
+    });
+    let said = Box::pin(said).await;
+    assert_eq!((said.code, &said.json()["claim"]), (Some(1), &json!("not_counted")), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_certain_if_consumers_went_on_meanwhile_even_if_they_are_paused_again() {
+    let stage = Stage::set().await;
+    pause(&stage).await;
+    // It waits for the counts.
+    let said = verified_while(&stage, ["--looks", "100", "--pause", "300ms"], (2, "BatchGetItem"), async {
+        let resumed = stage.tally(&["resume", "consumer", "--yes", "--why", "a test"]).await;
+        assert_eq!(resumed.code, Some(0), "{resumed:?}");
+        pause(&stage).await;
+        count_all(&stage).await;
+    });
+    let said = Box::pin(said).await;
+    assert_eq!((said.code, &said.json()["claim"]), (Some(0), &json!("rows_moved")), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +224,7 @@ async fn a_count_that_follows_its_rows_is_not_called_wrong() {
             count(&stage, "p", nth + 1, &[("s1", nth + 1)]).await;
             row(&stage, "p#1", &format!("u-{nth}")).await;
             // Requests are answered at once in this process. The sleep lets the command go on meanwhile.
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
             if verified.load(std::sync::atomic::Ordering::Relaxed) {
                 return;
             }
