@@ -15,8 +15,9 @@ use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
 use tally_core::ports::{Producer, TopicReader};
+use tally_service::http::Reserved;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Stage, http};
+use tally_service::{Host, Invalid, Program, Stage};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -143,10 +144,9 @@ fn open_producer(settings: &kafka::Settings) -> anyhow::Result<Arc<dyn Producer>
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let mut listener = self.listener;
-        if listener.is_none() && self.in_process.is_none() {
-            listener = Some(http::bind("listen", self.config.listen).await?);
-        }
+        let listener = self.listener;
+        let reserves = listener.is_none() && self.in_process.is_none();
+        let reserved = reserves.then(|| Reserved::new("listen", self.config.listen)).transpose()?;
         let (config, ports) = (self.config, self.ports);
         let shards = Deployment { tables: &ports.tables, shards: config.shards }.join(&host).await?;
         let definitions = FollowDefinitions::begin(&ports.tables, &host).await?;
@@ -160,7 +160,8 @@ impl tally_service::App for App {
         let milestones = Milestones::over(&ports.tables, &table, &standings);
         let watches = Watches::new(config.listeners, standings);
         let (watched, watching, clock) = (watches.clone(), reader.clone(), host.clock());
-        let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let given = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+        let address = reserved.as_ref().map(Reserved::address).or(given);
         let gates = gates(&config, self.own_pages, address, &host)?;
         [&gates.reads, &gates.writes].iter().for_each(|gate| gate.guard.follow(&host));
         if !gates.admin.guard.shares(&gates.writes.guard) {
@@ -195,7 +196,8 @@ impl tally_service::App for App {
             // The receiver may be gone; then it has no requests.
             let _ = in_process.send(front.clone());
         }
-        if let Some(listener) = listener {
+        // Until here, connections were refused.
+        if let Some(listener) = reserved.map(Reserved::listen).transpose()?.or(listener) {
             tracing::info!(address = %listener.local_addr()?, writes, "listening");
             let limits = config.limits.within(tally_service::open_files());
             host.spawn(Stage::Intake, "server", Server::new(listener, front, limits));

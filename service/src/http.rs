@@ -18,13 +18,16 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncWrite;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 
 use crate::config::setting;
 use crate::{Stop, Task, Unfit};
+
+/// How many connections wait to be accepted: as many as tokio's own listener has.
+const BACKLOG: u32 = 1024;
 
 /// Limits on what a client may use of a server.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +68,52 @@ pub fn open_files() -> Option<u64> {
 /// # Errors
 /// [`Unfit`], with the name of the setting, if the address is not available.
 pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    let unfit = |error| Unfit(format!("cannot listen on {address}, set by {}: {error}", setting(flag)));
-    Ok(listener.map_err(unfit)?)
+    Reserved::new(flag, address)?.listen()
+}
+
+/// An address that is taken, and on which connections are refused until [`Reserved::listen`]. A client of a process
+/// that still waits for something knows at once.
+#[derive(Debug)]
+pub struct Reserved {
+    socket: TcpSocket,
+    flag: String,
+    address: SocketAddr,
+}
+
+impl Reserved {
+    /// Takes `address`, which the setting `flag` gave.
+    ///
+    /// # Errors
+    /// [`Unfit`], with the name of the setting, if the address is not available.
+    pub fn new(flag: &str, address: SocketAddr) -> anyhow::Result<Self> {
+        let bound = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // As a listener of tokio's: a port that was used a moment ago is available.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let address = socket.local_addr()?;
+            Ok(Self { socket, flag: flag.to_owned(), address })
+        };
+        Ok(bound().map_err(|error| unfit(flag, address, &error))?)
+    }
+
+    /// Returns the address, with the port that the system chose if none was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts connections.
+    ///
+    /// # Errors
+    /// [`Unfit`], with the name of the setting, if another process listens there by now.
+    pub fn listen(self) -> anyhow::Result<TcpListener> {
+        let Self { socket, flag, address } = self;
+        Ok(socket.listen(BACKLOG).map_err(|error| unfit(&flag, address, &error))?)
+    }
+}
+
+fn unfit(flag: &str, address: SocketAddr, error: &io::Error) -> Unfit {
+    Unfit(format!("cannot listen on {address}, set by {}: {error}", setting(flag)))
 }
 
 /// Returns whether a request names exactly one host, as HTTP/1.1 requires. Otherwise proxies and servers may disagree

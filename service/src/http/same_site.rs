@@ -81,6 +81,6 @@ mod tests {
             assert!(asked(host, Some(&format!("http://{host}"))).is_err(), "{host}");
             assert!(asked(host, None).is_err(), "{host}");
         }
-        assert_eq!(check(&HeaderMap::new()), Ok(()), "no browser leaves it out");
+        assert_eq!(check(&HeaderMap::new(), |_| false), Ok(()), "no browser leaves it out");
     }
 }

@@ -122,3 +122,15 @@ async fn a_client_that_stops_reading_is_disconnected_and_one_that_reads_slowly_g
     assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
     assert_eq!(began.elapsed(), PATIENCE * 2 + PATIENCE);
 }
+
+#[tokio::test]
+async fn a_reserved_address_refuses_connections_until_it_listens_and_a_taken_one_is_named() {
+    let reserved = Reserved::new("listen", SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = reserved.address();
+    let refused = TcpStream::connect(address).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    let _listener = reserved.listen().unwrap();
+    assert!(TcpStream::connect(address).await.is_ok());
+    let taken = Reserved::new("listen", address).unwrap_err();
+    assert!(taken.is::<Unfit>() && taken.to_string().contains("TALLY_LISTEN"), "{taken}");
+}
