@@ -115,7 +115,7 @@ impl Guard {
         let given = bearer(headers).ok_or(Problem::Unauthorised)?;
         let tokens = tokens.read();
         let is_one = lines(&tokens.text).fold(Choice::from(0), |found, token| found | given.ct_eq(token));
-        if is_one.into() { Ok(()) } else { Err(Problem::Unauthorised) }
+        if is_one.into() { Ok(()) } else { Err(Problem::WrongToken) }
     }
 }
 
@@ -151,8 +151,11 @@ mod tests {
         for good in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret ", "Bearer n3xt"] {
             assert_eq!(guard.admits(&with(&[good])), Ok(()), "{good}");
         }
-        for bad in ["s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "Bearer S3CRET"] {
-            assert_eq!(guard.admits(&with(&[bad])), Err(Problem::Unauthorised), "{bad}");
+        for bad in ["Bearer ", "Bearer s3cre", "Bearer s3cret2", "Bearer S3CRET"] {
+            assert_eq!(guard.admits(&with(&[bad])), Err(Problem::WrongToken), "{bad}");
+        }
+        for none in ["s3cret", "Bearer", "Basic s3cret"] {
+            assert_eq!(guard.admits(&with(&[none])), Err(Problem::Unauthorised), "{none}");
         }
         assert_eq!(guard.admits(&HeaderMap::new()), Err(Problem::Unauthorised));
         for empty in ["", "\n", " \r\n "] {
