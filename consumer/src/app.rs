@@ -12,7 +12,7 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Stage};
+use tally_service::{Host, Invalid, Program, Seldom, Stage};
 use tokio::sync::Semaphore;
 
 use crate::args::{Args, Config, ReadSettings};
@@ -106,6 +106,7 @@ impl App {
             shards,
             host: host.clone(),
             misrouted: Warning::default(),
+            refused: Seldom::default(),
         });
         let readiness = host.readiness().clone();
         let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {

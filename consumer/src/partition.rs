@@ -27,7 +27,7 @@ use tally_core::ports::log::Revocation;
 use tally_core::ports::{OwnedPartition, Producer, TopicReader};
 use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
 use tally_core::topic::{Offset, Partition};
-use tally_service::{Host, Stop, Task};
+use tally_service::{Host, Seldom, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::reading::Reading;
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) host: Host,
     /// Warns about misrouted events.
     pub(crate) misrouted: Warning,
+    /// When the log last named a row that the store refused.
+    pub(crate) refused: Seldom,
 }
 
 impl Shared {

@@ -219,13 +219,14 @@ impl Program for App {
 }
 
 /// Returns the rates and tokens that `config` asks for. A process that listens only on this machine answers only
-/// programs and pages of it, unless there is a token, or `config` names a proxy or another origin.
+/// programs and pages of it or of the origins that `config` names, unless there is a token or a proxy.
 fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &Host) -> anyhow::Result<Gates> {
     let mut invalid = Invalid::none();
     let ([read, write, admin], cors) = (config.tokens(&mut invalid), config.cors().map_err(anyhow::Error::msg)?);
     ensure!(invalid.is_empty(), invalid);
     let is_local = address.is_some_and(|address| address.ip().is_loopback()) && read.is_none() && write.is_none();
-    let own_pages = own_pages || is_local && config.forwarded_hops == 0 && cors.is_none();
+    let origins = || config.cors_origins.iter().map(|origin| origin.trim().to_owned()).collect();
+    let own_pages = (own_pages || is_local && config.forwarded_hops == 0).then(origins);
     let gate = |rate, tokens| Gate { rate: Rate::new(rate, config.forwarded_hops), guard: Guard::new(tokens) };
     let mut writes = gate(config.write_rate, write);
     if !writes.guard.is_closed() && !config.open_writes {

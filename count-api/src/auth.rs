@@ -1,14 +1,15 @@
 //! Checks bearer tokens. Each group of routes has a [`Guard`] with one or more, which are compared in constant time,
 //! and read again when their file changes.
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
-use parking_lot::RwLock;
+use axum::http::{HeaderMap, HeaderValue, header};
 use subtle::{Choice, ConstantTimeEq};
 use tally_service::{Host, Secret, Stage, Stop};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::error::{Problem, Result};
@@ -42,6 +43,18 @@ impl TokenList {
         let tokens = Self::new(text).map_err(|problem| format!("`{}` {problem}", file.display()))?;
         Ok(Self { file: Some(file), ..tokens })
     }
+
+    /// Returns whether an `Authorization` header has one of the tokens.
+    fn admits(&self, given: &HeaderValue) -> bool {
+        let Some(given) = bearer(given) else { return false };
+        lines(&self.text).fold(Choice::from(0), |found, token| found | given.ct_eq(token)).into()
+    }
+}
+
+/// Returns the token of an `Authorization` header, if its scheme is `Bearer`.
+fn bearer(given: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = given.as_bytes().split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 fn lines(text: &Secret) -> impl Iterator<Item = &[u8]> {
@@ -57,13 +70,13 @@ pub enum Guard {
     /// None: the group has no tokens, and no flag opens it to callers without one.
     Shut,
     /// Those with one of these tokens.
-    Asking(Arc<RwLock<TokenList>>),
+    Asking(Arc<watch::Sender<TokenList>>),
 }
 
 impl Guard {
     /// Admits requests with one of `tokens`, or all if there are none.
     pub fn new(tokens: Option<TokenList>) -> Self {
-        tokens.map_or(Self::Open, |tokens| Self::Asking(Arc::new(RwLock::new(tokens))))
+        tokens.map_or(Self::Open, |tokens| Self::Asking(Arc::new(watch::Sender::new(tokens))))
     }
 
     /// Returns whether some requests are refused.
@@ -81,7 +94,7 @@ impl Guard {
     pub(crate) fn follow(&self, host: &Host) {
         let Self::Asking(tokens) = self else { return };
         let (tokens, clock) = (Arc::clone(tokens), host.clock());
-        let Some(file) = tokens.read().file.clone() else { return };
+        let Some(file) = tokens.borrow().file.clone() else { return };
         host.spawn(Stage::Support, "tokens", move |stop: Stop| async move {
             let mut failed = false;
             while stop.unless_requested(clock.sleep(READ_EVERY)).await.is_ok() {
@@ -89,9 +102,9 @@ impl Guard {
                 match spawn_blocking(|| TokenList::read(file)).await? {
                     Ok(read) => {
                         failed = false;
-                        if read.text != tokens.read().text {
+                        if read.text != tokens.borrow().text {
                             tracing::info!(file = ?read.file, "the tokens have changed");
-                            *tokens.write() = read;
+                            tokens.send_replace(read);
                         }
                     }
                     Err(error) => {
@@ -112,25 +125,27 @@ impl Guard {
             Self::Shut => return Err(Problem::WritesClosed),
             Self::Asking(tokens) => tokens,
         };
-        let given = bearer(headers).ok_or(Problem::Unauthorised)?;
-        let tokens = tokens.read();
-        let is_one = lines(&tokens.text).fold(Choice::from(0), |found, token| found | given.ct_eq(token));
-        if is_one.into() { Ok(()) } else { Err(Problem::WrongToken) }
+        // With two headers there is no token, since a proxy may have checked either.
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(given), None) = (given.next(), given.next()) else { return Err(Problem::Unauthorised) };
+        match bearer(given) {
+            Some(_) if tokens.borrow().admits(given) => Ok(()),
+            Some(_) => Err(Problem::WrongToken),
+            None => Err(Problem::Unauthorised),
+        }
     }
-}
 
-/// Returns the token of a request. With two headers there is none, since a proxy may have checked either.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
-    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+    /// Waits until a request with this `Authorization` header would be refused, since its token was withdrawn.
+    pub(crate) async fn until_refused(self, given: HeaderValue) {
+        let Self::Asking(tokens) = self else { return pending().await };
+        let mut changes = tokens.subscribe();
+        let withdrawn = changes.wait_for(|tokens| !tokens.admits(&given)).await;
+        withdrawn.expect("this task keeps the sender");
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     fn with(values: &[&str]) -> HeaderMap {

@@ -136,6 +136,11 @@ pub enum Problem {
     /// Kafka did not acknowledge the event.
     #[error("the event was not acknowledged and may or may not count: send it again")]
     BrokerAway(LoggedCause),
+    /// Kafka does not take the event, and answers: the time, the size or a permission is wrong.
+    #[error(
+        "Kafka refuses the event, and it does not count: a clock, a permission or a size is wrong, as this process logs"
+    )]
+    EventRefused(LoggedCause),
     #[error("too many listeners")]
     TooManyListeners,
     #[error("the request failed here")]
@@ -199,7 +204,7 @@ fn problem_type() -> Schema {
 
 impl Problem {
     /// All [names](Self::name).
-    const NAMES: [&'static str; 29] = [
+    const NAMES: [&'static str; 30] = [
         "bad-host",
         "foreign",
         "bad-id",
@@ -227,6 +232,7 @@ impl Problem {
         "busy",
         "store-away",
         "broker-away",
+        "event-refused",
         "too-many-listeners",
         "internal",
     ];
@@ -261,6 +267,7 @@ impl Problem {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy"),
             Self::StoreAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "store-away", "Store away"),
             Self::BrokerAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "broker-away", "Broker away"),
+            Self::EventRefused(_) => (StatusCode::SERVICE_UNAVAILABLE, "event-refused", "Event refused"),
             Self::TooManyListeners => (StatusCode::SERVICE_UNAVAILABLE, "too-many-listeners", "Too many listeners"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
         }
@@ -279,7 +286,9 @@ impl Problem {
     /// Returns what went wrong behind this process, if anything did.
     pub fn cause(&self) -> Option<&LoggedCause> {
         match self {
-            Self::StoreAway(cause) | Self::BrokerAway(cause) | Self::Internal(cause) => Some(cause),
+            Self::StoreAway(cause) | Self::BrokerAway(cause) | Self::EventRefused(cause) | Self::Internal(cause) => {
+                Some(cause)
+            }
             _ => None,
         }
     }
@@ -391,6 +400,7 @@ mod tests {
             Problem::Busy,
             Problem::StoreAway(cause()),
             Problem::BrokerAway(cause()),
+            Problem::EventRefused(cause()),
             Problem::TooManyListeners,
             Problem::Internal(cause()),
         ]

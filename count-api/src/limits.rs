@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use tally_service::{Host, Stage, Stop};
@@ -131,11 +133,22 @@ impl Gate {
     }
 }
 
+/// Lets a request pass or refuses it. An answer that is a stream ends once the request's token is withdrawn.
 async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    match gate.admits(request.extensions().get(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+    if let Err(problem) = gate.admits(request.extensions().get(), request.headers()) {
+        return problem.into_response();
     }
+    let authorization = request.headers().get(header::AUTHORIZATION).cloned();
+    let answer = next.run(request).await;
+    match authorization {
+        Some(given) if is_stream(&answer) => answer
+            .map(|events| Body::from_stream(events.into_data_stream().take_until(gate.guard.until_refused(given)))),
+        _ => answer,
+    }
+}
+
+fn is_stream(answer: &Response) -> bool {
+    answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
 #[cfg(test)]

@@ -92,8 +92,8 @@ pub struct Gates {
     pub writes: Gate,
     /// For createCounter, which takes an administrator's token, or a write token if there are none.
     pub admin: Gate,
-    /// Whether only programs and pages of this very host are answered.
-    pub own_pages: bool,
+    /// Where only programs and pages of this very host are answered: pages of which other origins are, too.
+    pub own_pages: Option<Arc<[String]>>,
     /// Which pages of other origins may read our answers.
     pub cors: Option<CorsLayer>,
 }
@@ -106,7 +106,7 @@ pub fn front(api: Api, gates: Gates, own: Router) -> Front {
         caching: api.caching.clone(),
         cors: gates.cors.as_ref().map(without_origin),
     };
-    let (access, own_pages) = (gates.access.clone(), gates.own_pages);
+    let (access, own_pages) = (gates.access.clone(), gates.own_pages.clone());
     Front { access, own_pages, short, routes: router(api, gates, own) }
 }
 

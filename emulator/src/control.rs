@@ -234,7 +234,7 @@ fn is_json(value: &HeaderValue) -> bool {
 /// The answer to a request that a page of another site may have sent.
 pub(crate) fn refusal(head: &Parts) -> Option<Response<Bytes>> {
     let why = match names_one_host(head.version, &head.headers) {
-        true => same_site::check(&head.headers).err()?,
+        true => same_site::check(&head.headers, |_| false).err()?,
         false => "the request names no host, or several",
     };
     Some(failed(StatusCode::FORBIDDEN, why))

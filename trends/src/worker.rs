@@ -223,7 +223,8 @@ impl Shared {
             value: value.as_deref(),
             headers: &[],
         };
-        let sent = self.patience.answer("write a board", || self.producer.send(record())).await;
+        let send = || self.producer.send_at(record(), self.patience.clock().now());
+        let sent = self.patience.answer("write a board", send).await;
         sent.map(|_| ()).context("cannot write a board")
     }
 }

@@ -68,6 +68,9 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
     if !reason.is_empty() {
         text = format!("{text}: {reason}");
     }
+    if error.rdkafka_error_code() == Some(Code::InvalidTimestamp) {
+        text = format!("{text}: the clock of this machine or of the broker is wrong");
+    }
     if matches!(error, KafkaError::MessageConsumptionFatal(_) | KafkaError::ClientConfig(..)) {
         return Fault::Fatal(text);
     }
@@ -77,6 +80,7 @@ pub(super) fn explained(doing: &str, error: &KafkaError, reason: &str) -> Fault 
             Code::MessageSizeTooLarge
             | Code::InvalidMessage
             | Code::InvalidRecord
+            | Code::InvalidTimestamp
             | Code::BadMessage
             | Code::BadCompression,
         ) => Fault::Poison(text),

@@ -14,6 +14,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Outgoing, Written};
+use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
 use super::args::Settings;
@@ -122,12 +123,23 @@ fn config(settings: &Settings, batching: Batching) -> ClientConfig {
 #[async_trait]
 impl log::Producer for Producer {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        let client = self.client();
-        let error = match client.send(to_send(record)?, DELIVERY).await {
+        self.deliver(to_send(record)?).await
+    }
+
+    async fn send_at(&self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
+        let record = to_send(record)?;
+        self.deliver(FutureRecord { timestamp: i64::try_from(at.0).ok(), ..record }).await
+    }
+}
+
+impl Producer {
+    async fn deliver(&self, record: FutureRecord<'_, [u8], [u8]>) -> Outcome<Written> {
+        let (client, topic) = (self.client(), record.topic);
+        let error = match client.send(record, DELIVERY).await {
             Ok(delivered) => return written(delivered.partition, delivered.offset),
             Err((error, _)) => error,
         };
-        let fault = fault_of(&format!("writing to `{}`", record.topic), &error);
+        let fault = fault_of(&format!("writing to `{topic}`"), &error);
         let Some((code, reason)) = client.client().fatal_error() else {
             self.0.brokers.name_again(client.client());
             return Err(fault);

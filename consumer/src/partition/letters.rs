@@ -2,6 +2,7 @@
 //! counts its record as finished.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tally_core::event::Rejection;
 use tally_core::ports::log::Records;
@@ -13,6 +14,9 @@ use crate::metrics;
 
 /// How many dead letters may be under way before no further record is taken.
 const MOST: usize = 1_000;
+
+/// How often the log names a row that the store refused.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Returns the name of the readiness condition of a partition's dead letters.
 pub(super) fn condition(partition: &Partition) -> String {
@@ -54,6 +58,11 @@ async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records
                 readiness.forget(&condition(partition));
                 metrics::RECORDS.counter(&["rejected"]).increment(1);
                 metrics::DEAD_LETTERS.counter(&[rejection.reason()]).increment(1);
+                // Other reasons are a producer's doing, and the dead-letter topic names each. A row that is damaged or full
+                // is for an operator to mend.
+                if matches!(rejection, Rejection::RefusedByStore(_)) && shared.refused.is_due(WARN_EVERY) {
+                    tracing::warn!(%partition, %offset, topic, "a dead letter, further ones are only counted: {rejection}");
+                }
                 tracing::debug!(%partition, %offset, reason = rejection.reason(), "dead letter: {rejection}");
                 return;
             }

@@ -248,6 +248,12 @@ pub trait Producer: Send + Sync {
     /// default partitioner chooses one. After a fault the record may still be there, so a repeat may write it twice:
     /// its readers have to bear that.
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written>;
+
+    /// As [`send`](Self::send), for a log that keeps the time of its records: it is `at`, and not what the clock of this
+    /// machine says. That may be wrong, and Kafka refuses records from more than an hour ahead.
+    async fn send_at(&self, record: Outgoing<'_>, _at: UnixMillis) -> Outcome<Written> {
+        self.send(record).await
+    }
 }
 
 /// Writes records in Kafka transactions, under a transactional id that one process holds at a time.

@@ -3,6 +3,7 @@
 //! frequent request, if they are in memory.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, Response, header};
@@ -33,7 +34,7 @@ pub type Answer = OneOf<Full<Bytes>, Body>;
 #[derive(Clone)]
 pub struct Front {
     pub(super) access: Access,
-    pub(super) own_pages: bool,
+    pub(super) own_pages: Option<Arc<[String]>>,
     pub(super) short: ShortWay,
     pub(super) routes: Router,
 }
@@ -78,7 +79,9 @@ impl Front {
         if !names_one_host(request.version(), request.headers()) {
             return Err(Problem::BadHost);
         }
-        if self.own_pages { same_site::check(request.headers()).map_err(Problem::Foreign) } else { Ok(()) }
+        let Some(origins) = &self.own_pages else { return Ok(()) };
+        let is_named = |origin: &str| origins.iter().any(|named| named == "*" || named == origin);
+        same_site::check(request.headers(), is_named).map_err(Problem::Foreign)
     }
 }
 

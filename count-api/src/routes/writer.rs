@@ -71,7 +71,10 @@ impl EventWriter {
         };
         let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
         WRITES.counter(&[kinds[usize::from(direction == Direction::Remove)], outcome]).increment(1);
-        sent.map_err(|fault| Problem::BrokerAway(LoggedCause::new(&fault)))
+        sent.map_err(|fault| {
+            let problem = if fault.is_retryable() { Problem::BrokerAway } else { Problem::EventRefused };
+            problem(LoggedCause::new(&fault))
+        })
     }
 
     /// Sends one event about a counter, with its subject as the key, and waits until Kafka has it. Returns the event's
@@ -90,7 +93,7 @@ impl EventWriter {
         };
         let key = Some(subject.id.as_bytes());
         let record = Outgoing { topic, partition, key, value: Some(&value), headers: &[] };
-        let sent = timeout(self.budget, self.producer.send(record)).await;
+        let sent = timeout(self.budget, self.producer.send_at(record, at)).await;
         let late = |_| Err(Fault::Transient(format!("no acknowledgement within {:?}", self.budget)));
         sent.unwrap_or_else(late).map(|_| at)
     }

@@ -147,13 +147,15 @@ async fn each_kind(api: &Api) -> Vec<Answer> {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_away_is_waited_for_by_the_client() {
+async fn a_broker_that_is_away_or_refuses_the_event_is_named_and_the_client_waits() {
     let api = Api::counting(Config::default(), WRITING).await;
-    api.broker.refuse_writes("likes", Some(Fault::Transient("canary".to_owned())));
-    for answer in each_kind(&api).await {
-        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
-        assert_eq!(answer.header("retry-after"), Some("1"));
-        assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
+    for (fault, problem) in [(Fault::Transient as fn(_) -> _, "broker-away"), (Fault::Poison, "event-refused")] {
+        api.broker.refuse_writes("likes", Some(fault("canary".to_owned())));
+        for answer in each_kind(&api).await {
+            assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, problem));
+            assert_eq!(answer.header("retry-after"), Some("1"));
+            assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
+        }
     }
     api.broker.refuse_writes("likes", None);
     assert!(each_kind(&api).await.iter().all(|answer| answer.status == 202));

@@ -81,11 +81,26 @@ async fn a_process_of_a_person_and_one_on_loopback_that_asks_for_no_token_answer
 }
 
 #[tokio::test]
-async fn a_process_on_loopback_answers_any_host_where_a_token_a_proxy_or_an_origin_is_configured() {
+async fn pages_of_a_named_origin_may_write_to_a_process_on_loopback_and_a_name_that_points_there_may_not() {
+    let cors_origins = vec!["https://a.example".to_owned()];
+    let api = Api::start(Config { cors_origins, ..Config::default() }, WRITING).await;
+    let own = format!("host: {}\r\n", api.address);
+    for (lines, code) in [
+        (format!("{own}origin: https://a.example\r\n"), 202),
+        (own.clone(), 202),
+        (format!("{own}origin: https://b.example\r\n"), 403),
+        (format!("{ELSEWHERE}origin: http://evil.example\r\n"), 403),
+        (format!("{ELSEWHERE}origin: https://a.example\r\n"), 403),
+    ] {
+        assert_eq!(asked(api.address, LIKE, &lines, "").await.0, code, "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_on_loopback_answers_any_host_where_a_token_or_a_proxy_is_configured() {
     for config in [
         Config { write_token: token("canary-write"), ..Config::default() },
         Config { forwarded_hops: 1, ..Config::default() },
-        Config { cors_origins: vec!["https://a.example".to_owned()], ..Config::default() },
     ] {
         let api = Api::start(config, With::default()).await;
         assert_eq!(asked(api.address, "GET /v1/posts/p/likes HTTP/1.1", ELSEWHERE, "").await, (200, None));

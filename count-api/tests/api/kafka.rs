@@ -43,6 +43,7 @@ async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() 
             let event = decode(record, &Definitions::likes_alone()).unwrap();
             let key = event.subject().as_bytes();
             assert_eq!(record.key, Some(key));
+            assert_eq!(record.at, event.at, "the time of the API's clock, which the store corrects");
             assert_eq!(partition.index, partition_of(key, PARTITIONS), "{event:?}");
             let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
             found.insert((event.subject().to_owned(), id.clone().into_owned(), *present));

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::harness::{Api, BEGAN, DEADLINE, With, counter_id, eventually, get, sent};
+use crate::harness::{Api, BEGAN, DEADLINE, With, counter_id, eventually, get, sent, token};
 use crate::milestones::{cross, member, milestone, on_ladder};
 
 /// A client that listens and parses the text of a stream itself.
@@ -26,20 +26,25 @@ impl Listening {
     }
 
     pub(crate) async fn at(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
-        let mut listening = Self::raw(address, target, last).await;
+        let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
+        Self::with(address, target, &last).await
+    }
+
+    /// Listens with these header lines.
+    async fn with(address: SocketAddr, target: &str, headers: &str) -> Self {
+        let mut listening = Self::raw(address, target, headers).await;
         listening.until("\r\n\r\n").await;
         listening
     }
 
-    async fn raw(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
-        let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
-        let head = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{last}\r\n");
+    async fn raw(address: SocketAddr, target: &str, headers: &str) -> Self {
+        let head = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
         Self { stream: sent(address, head).await, text: String::new() }
     }
 
     /// Returns the status of `target`.
     async fn answered(address: SocketAddr, target: &str) -> u16 {
-        let listening = Self::raw(address, target, None).await;
+        let listening = Self::raw(address, target, "").await;
         let mut head = [0; 12];
         let mut stream = listening.stream;
         stream.read_exact(&mut head).await.unwrap();
@@ -275,4 +280,28 @@ async fn a_stream_of_nothing_stays_open_until_the_process_stops() {
     listening.until(":\n").await;
     assert!(api.running.stop(Duration::from_secs(20)).await.exit().is_clean());
     timeout(DEADLINE, listening.stream.read_to_string(&mut String::new())).await.expect("it ends in time").unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_ends_once_its_token_is_withdrawn_and_one_with_another_token_goes_on() {
+    let file = std::env::temp_dir().join(format!("tally-stream-tokens-{}", std::process::id()));
+    std::fs::write(&file, "old\nnew\n").unwrap();
+    let config = Config { read_token_file: Some(file.clone()), write_token: token("w"), ..quick() };
+    let api = Api::counting(config, With::default()).await;
+    let targets = ["/v1/posts/p/likes:stream", "/v1/posts/p/counters:stream", "/v1/counters:stream?post_id=p"];
+    let listen = async |token: &str| {
+        let header = format!("authorization: Bearer {token}\r\n");
+        let listen = targets.map(|target| Listening::with(api.address, target, &header));
+        futures_util::future::join_all(listen).await
+    };
+    let (old, mut new) = (listen("old").await, listen("new").await);
+    std::fs::write(&file, "new\n").unwrap();
+    for mut listening in old {
+        listening.until("\n\n\r\n0\r\n\r\n").await;
+    }
+    api.plant("p", 7, 1).await;
+    for listening in &mut new {
+        listening.until("\":7,").await;
+    }
+    std::fs::remove_file(&file).unwrap();
 }

@@ -9,25 +9,26 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 /// Accepts a request whose host is certain to be this machine and which, if a web page sent it, comes from a page of
-/// that same host. Programs send no `Origin`, and those of HTTP/1.0 no `Host` either; every browser sends a host.
+/// that same host or of an origin that `is_named`. Programs send no `Origin`, and those of HTTP/1.0 no `Host` either;
+/// every browser sends a host.
 ///
 /// # Errors
 /// The reason for which the request is refused.
-pub fn check(headers: &HeaderMap) -> Result<(), &'static str> {
+pub fn check(headers: &HeaderMap, is_named: impl FnOnce(&str) -> bool) -> Result<(), &'static str> {
     let host = match headers.get(header::HOST).map(|host| host.to_str().ok().filter(|host| is_certain(host))) {
         Some(None) => return Err("the host name may belong to another site"),
         host => host.flatten(),
     };
     // A browser sends the origin of the page, except where a page reads from its own host.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
-    let same = origin.zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host));
-    same.then_some(()).ok_or("the request comes from another site")
+    let Ok(origin) = origin.to_str() else { return Err("the request comes from another site") };
+    let same = |host| origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host));
+    (host.is_some_and(same) || is_named(origin)).then_some(()).ok_or("the request comes from another site")
 }
 
 /// Answers 403 to what [`check`] refuses.
 pub async fn alone(request: Request, next: Next) -> Response {
-    match check(request.headers()) {
+    match check(request.headers(), |_| false) {
         Ok(()) => next.run(request).await,
         Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
     }
@@ -54,7 +55,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        check(&headers)
+        check(&headers, |_| false)
     }
 
     #[test]

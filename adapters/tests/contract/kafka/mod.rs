@@ -14,6 +14,7 @@ use tally_adapters::kafka::TopicReader as KafkaTopicReader;
 use tally_core::event::partition_of;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, TopicReader as _};
+use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tokio::time::Instant;
 
@@ -305,4 +306,20 @@ async fn a_producer_that_failed_permanently_is_replaced() {
     assert!(fault.is_retryable() && fault.to_string().contains("replaced"), "{fault}");
     let written = producer.send(record(engine.topic(), 0, b"2")).await.unwrap();
     assert_eq!(written.offset, Offset(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_time_is_no_broker_that_is_away_and_the_next_record_is_written() {
+    let engine = Librdkafka::in_process(1);
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
+    engine.cluster.as_ref().unwrap().request_errors(RDKafkaApiKey::Produce, &[refused]);
+    let producer = engine.producer();
+    let fault = producer.send(record(engine.topic(), 0, b"1")).await.unwrap_err();
+    assert!(
+        !fault.is_retryable() && fault.to_string().ends_with("the clock of this machine or of the broker is wrong")
+    );
+    let written = producer.send_at(record(engine.topic(), 0, b"2"), UnixMillis(1_700_000_000_000)).await.unwrap();
+    let partition = Partition { topic: engine.topic().into(), index: 0 };
+    let read = engine.reader().read(&partition, written.offset, written.offset.next()).await.unwrap();
+    assert_eq!(read.get(0).unwrap().at, UnixMillis(1_700_000_000_000));
 }

@@ -51,6 +51,34 @@ async fn an_event_that_the_store_refuses_becomes_a_dead_letter_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_of_a_row_whose_version_is_unreadable_are_dead_letters_and_named_and_apply_once_it_is_mended() {
+    let watched = Watched::new();
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    let events = [("u-1", Unlike), ("u-2", Like), ("u-3", Like)];
+    events.iter().for_each(|(user, _)| world.say(0, user, Like));
+    world.reaches_ends().await;
+    let damages = [json!({"S": "1"}), json!({"N": "1e30"}), json!(null)];
+    for ((user, _), damage) in events.iter().zip(damages) {
+        world.store.edit("likes", world.key(0, user), "v", damage).await;
+    }
+    events.iter().for_each(|(user, event)| world.say(0, user, *event));
+    world.reaches_ends().await;
+    let mut letters = world.letters().await;
+    letters.sort_unstable();
+    assert_eq!(letters, [3, 4, 5].map(|offset| (0, offset, "refused_by_store".to_owned())));
+    assert_eq!(watched.metric("tally_consumer_dead_letters_total{reason=\"refused_by_store\"}"), Some(3.0));
+    assert_eq!((watched.warnings("refused by the store"), watched.warnings("user_id \"u-")), (1, 1));
+    for (user, event) in events {
+        world.store.edit("likes", world.key(0, user), "v", json!({"N": "0"})).await;
+        world.say(0, user, event);
+    }
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_every_event_stops_the_partition() {
     let watched = Watched::new();
     let mut world = World::new(1).await;
