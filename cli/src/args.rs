@@ -38,7 +38,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Creates the tables and topics that are missing, and prints the lines that start the services
     ///
-    /// What is there stays as it is. A topic that is set up otherwise than it has to be is named, and the command exits with 1. On
+    /// What is there stays as it is. Exits with 1 where something is left to do, which it names: a topic that is set up
+    /// otherwise than it has to be, or tables that the deployment had and that are empty now (`tally adopt tables`). On
     /// AWS the tables come from CloudFormation instead, with recovery and protection from deletion: see infra/deploy.
     Prepare(Box<prepare::Args>),
     /// A post: its numbers, why one is not exact, and how to have it recounted
@@ -88,7 +89,8 @@ enum Command {
     /// Has consumers stand still: from then on no row changes, however late a request lands
     ///
     /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything
-    /// that they have signed before has expired: six minutes later. Counts follow the rows that are there.
+    /// that they have signed before has expired: six minutes later. Counts follow the rows that are there. Only
+    /// consumers can be paused, since they alone write rows.
     Pause(Box<pause::PauseArgs>),
     /// Lets consumers go on where they were: within 10 s
     Resume(Box<pause::Args>),

@@ -112,8 +112,8 @@ pub struct Config {
     #[arg(long, env = "TALLY_OPEN_WRITES", help_heading = "HTTP")]
     pub open_writes: bool,
 
-    /// The file with the bearer tokens that createCounter takes, one a line; without it that takes those of writing. A file that
-    /// changes is read again
+    /// The file with the bearer tokens that `PUT ../counters/{counter}` (createCounter) takes, one a line; without it that takes
+    /// those of writing. A file that changes is read again
     #[arg(long, env = "TALLY_ADMIN_TOKEN_FILE", value_name = "FILE", help_heading = "HTTP")]
     pub admin_token_file: Option<PathBuf>,
 

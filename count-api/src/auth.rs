@@ -46,11 +46,15 @@ impl TokenList {
 
     /// Returns whether an `Authorization` header has one of the tokens.
     fn admits(&self, given: &HeaderValue) -> bool {
-        let Some((scheme, given)) = given.as_bytes().split_at_checked(b"Bearer ".len()) else { return false };
-        let given = given.trim_ascii();
-        let is_one = lines(&self.text).fold(Choice::from(0), |found, token| found | given.ct_eq(token));
-        scheme.eq_ignore_ascii_case(b"Bearer ") && is_one.into()
+        let Some(given) = bearer(given) else { return false };
+        lines(&self.text).fold(Choice::from(0), |found, token| found | given.ct_eq(token)).into()
     }
+}
+
+/// Returns the token of an `Authorization` header, if its scheme is `Bearer`.
+fn bearer(given: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = given.as_bytes().split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 fn lines(text: &Secret) -> impl Iterator<Item = &[u8]> {
@@ -124,7 +128,11 @@ impl Guard {
         // With two headers there is no token, since a proxy may have checked either.
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         let (Some(given), None) = (given.next(), given.next()) else { return Err(Problem::Unauthorised) };
-        if tokens.borrow().admits(given) { Ok(()) } else { Err(Problem::Unauthorised) }
+        match bearer(given) {
+            Some(_) if tokens.borrow().admits(given) => Ok(()),
+            Some(_) => Err(Problem::WrongToken),
+            None => Err(Problem::Unauthorised),
+        }
     }
 
     /// Waits until a request with this `Authorization` header would be refused, since its token was withdrawn.
@@ -158,8 +166,11 @@ mod tests {
         for good in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret ", "Bearer n3xt"] {
             assert_eq!(guard.admits(&with(&[good])), Ok(()), "{good}");
         }
-        for bad in ["s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "Bearer S3CRET"] {
-            assert_eq!(guard.admits(&with(&[bad])), Err(Problem::Unauthorised), "{bad}");
+        for bad in ["Bearer ", "Bearer s3cre", "Bearer s3cret2", "Bearer S3CRET"] {
+            assert_eq!(guard.admits(&with(&[bad])), Err(Problem::WrongToken), "{bad}");
+        }
+        for none in ["s3cret", "Bearer", "Basic s3cret"] {
+            assert_eq!(guard.admits(&with(&[none])), Err(Problem::Unauthorised), "{none}");
         }
         assert_eq!(guard.admits(&HeaderMap::new()), Err(Problem::Unauthorised));
         for empty in ["", "\n", " \r\n "] {

@@ -89,6 +89,9 @@ pub enum Problem {
     SlowBody,
     #[error("a bearer token is required")]
     Unauthorised,
+    /// A token that is none of this route's. It is not said whether another route takes it.
+    #[error("this route does not take this bearer token")]
+    WrongToken,
     #[error("there is no such route")]
     NoRoute,
     /// A counter that is not defined for this kind of subject.
@@ -249,7 +252,7 @@ impl Problem {
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Body too large"),
             Self::UnexpectedBody => (StatusCode::BAD_REQUEST, "unexpected-body", "Unexpected body"),
             Self::SlowBody => (StatusCode::REQUEST_TIMEOUT, "slow-body", "Slow body"),
-            Self::Unauthorised => (StatusCode::UNAUTHORIZED, "unauthorised", "Unauthorised"),
+            Self::Unauthorised | Self::WrongToken => (StatusCode::UNAUTHORIZED, "unauthorised", "Unauthorised"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "no-route", "No such route"),
             Self::UnknownCounter => (StatusCode::NOT_FOUND, "unknown-counter", "Unknown counter"),
             Self::WrongKind(_) => (StatusCode::CONFLICT, "wrong-kind", "Wrong kind of counter"),
@@ -334,7 +337,7 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
         }
         match self {
-            Self::Unauthorised => {
+            Self::Unauthorised | Self::WrongToken => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             // The unread rest of the body would be read as the next request.

@@ -60,7 +60,8 @@ pub struct TopList {
     /// Over which window.
     #[schema(example = "24h")]
     window: String,
-    /// What happened up to here is not in it. Milliseconds since the Unix epoch, a whole second.
+    /// What happened up to here is not in it. Milliseconds since the Unix epoch, rounded down: to the minute for `1h`, to 15
+    /// minutes for `24h`.
     #[schema(example = 1_699_999_200_000_u64)]
     from: u64,
     /// The last second that is in it, in milliseconds since the Unix epoch.

@@ -251,7 +251,7 @@ impl Recount {
         }
         match self.summary().corrected {
             ..TOLD => tracing::info!(%key, before, after, why, "corrected"),
-            TOLD => tracing::info!("more is corrected: each line is on the ledger, which `tally post show` prints"),
+            TOLD => tracing::info!("more is corrected: the table `recounts` has each correction"),
             _ => {}
         }
         self.findings.corrected(drift);

@@ -68,7 +68,7 @@ impl Verb {
                     adopted.context("cannot adopt the tables")?,
                     "tables or configuration changed meanwhile: look again"
                 );
-                Ok("adopted: no count is exact until an audit has passed: tally audit start, or tally recount --all"
+                Ok("adopted: no count is exact until an audit has passed; tally-batch-recount --watch starts one by itself"
                     .to_owned())
             });
             changed.await?

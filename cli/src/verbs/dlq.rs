@@ -18,6 +18,10 @@ use crate::change::Changing;
 use crate::desk::{Desk, Where};
 use crate::said::Answer;
 
+/// What a replay does that its operator may not expect.
+const NEWER: &str =
+    "a replayed event is newer than everything its user did meanwhile: a like that was taken back since comes back";
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Counts the dead letters that no replay has put back by reason, and lists some. Exits with 1 where there are any
@@ -56,6 +60,9 @@ pub(crate) enum Verb {
     /// last one stopped. One of a reason, or since a time, begins with the first letter that is kept. Letters of other
     /// deployments are left alone; one that names no deployment is of an older build, and is taken for one of this
     /// deployment. A replay ends one that is still running.
+    ///
+    /// A replayed event is newer than everything its user did meanwhile: a like that was taken back since comes back. Look
+    /// at old letters with `tally dlq show` first.
     Replay(Box<ReplayArgs>),
 }
 
@@ -118,6 +125,9 @@ impl ReplayArgs {
         let (mut plan, mut found) = (would.said("to send"), Vec::new());
         if would.sent == 0 && !(is_all && would.skipped + would.repeated > 0) {
             std::mem::swap(&mut plan, &mut found);
+        }
+        if would.sent > 0 {
+            found.push(NEWER.to_owned());
         }
         let changed = writing.carry_out(&desk, "dlq replay", plan, async || {
             replay.dry_run = false;

@@ -39,9 +39,9 @@ pub(crate) enum UserVerb {
     /// Takes users out of every set that has users as members, likes and retweets among them: reads the whole table once
     ///
     /// It waits first until everything that is in the topics by now is in the rows, and erases nothing if that takes
-    /// longer than --patience. What users do after that is not erased: stop it before. Exits with 1 where members are
-    /// left: their set has no remove action. Backups, the topic's retention, dead letters and logs keep what they have
-    /// for their time.
+    /// longer than --patience. What users do after that is not erased: let your app block them before. Exits with 1
+    /// where members are left: their set has no remove action. docs/operate.md lists where the ids stay, and how long.
+    /// The ledger names no user: name none in --why either.
     Erase {
         /// The users
         #[arg(value_name = "ID")]
@@ -128,11 +128,10 @@ impl What {
     }
 }
 
-/// Names what is erased, for people.
+/// Says what is erased, for people and for the ledger, which keeps its lines: so it names no user.
 fn named(subject: &Subject) -> String {
     match subject {
-        Subject::Users(users) if users.len() > 1 => format!("{} users", users.len()),
-        Subject::Users(users) => format!("the user {}", users.first().map_or("", |user| user.as_str())),
+        Subject::Users(users) => counted(users.len() as u64, "user"),
         Subject::Post(post) => format!("the post {post}"),
     }
 }
@@ -158,7 +157,7 @@ fn said(Erased { read, found, .. }: &Erased) -> String {
 fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
     let mut lines = vec![said(erased)];
     if let Subject::Users(users) = subject {
-        lines.push(format!("users in the table: {} of {}", erased.users.len(), users.len()));
+        lines.push(format!("users with rows or tombstones: {} of {}", erased.users.len(), users.len()));
     }
     let left = erased.left.iter();
     lines.extend(

@@ -24,7 +24,8 @@ use crate::verbs::regions;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Shows each counter of a post. Exits with 1 where one is not exact
+    /// Shows each counter of a post. Exits with 1 where one is not exact or not fresh; with --explain also where another
+    /// Region's part is not exact, or a large correction was withheld
     Show(Box<Show>),
     /// Takes every like out of a post, and the members out of its other sets. Exits with 1 where members are left:
     /// their set has no remove action

@@ -95,5 +95,6 @@ async fn losses(desk: &Desk) -> anyhow::Result<Answer> {
     if open.is_empty() {
         return Ok(Answer::new(open, "no loss is open"));
     }
-    Ok(Answer::new(open, format!("{table}\nan audit closes them: tally audit start")).wrong_if(true))
+    Ok(Answer::new(open, format!("{table}\nan audit closes them; tally-batch-recount --watch starts one by itself"))
+        .wrong_if(true))
 }

@@ -18,6 +18,7 @@ pub(crate) use self::adopt::{Adoption, Sums};
 use self::seen::Problem;
 pub(crate) use self::seen::{Part, Seen};
 use crate::desk::{Desk, Where};
+use crate::ended::Usage;
 use crate::said::{Answer, Table, add, or_dash, past, ranges};
 
 #[derive(Clone, Debug, Subcommand)]
@@ -32,6 +33,9 @@ pub(crate) enum Verb {
     /// start, and consumers have to be stopped, since Kafka sets the offsets of a group only while it has no members.
     Adopt(Box<adopt::Args>),
     /// Has a partition go on at an offset, and leaves out what lies before. From then on no count is exact until an audit has passed
+    ///
+    /// A recount that watches starts the audit by itself. Afterwards answers say exact without the events that were left
+    /// out: if you have them elsewhere, `tally import` sends them.
     ///
     /// It is for a partition that stands still because records were deleted unread, because its group was set forward, or because
     /// its log has lost its tail. To have records read once more, set the group back with Kafka's own tools instead.
@@ -51,6 +55,9 @@ impl Verb {
 /// Says what is wrong, and shows a line for each partition with its claim, offsets, lag, reader and state.
 async fn show(of: Where) -> anyhow::Result<Answer> {
     let desk = Desk::open(of).await?;
+    if desk.topic == desk.changes_topic {
+        return Err(Usage(format!("`{}` is the log of changes: see tally status", desk.topic)).into());
+    }
     let seen = Seen::look(&desk, &desk.topic).await?;
     let (members, members_unknown) = match desk.consumers_of(&desk.topic)?.members().await {
         Ok(members) => (members, None),

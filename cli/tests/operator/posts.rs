@@ -82,6 +82,8 @@ async fn a_number_that_may_miss_changes_is_not_fresh_and_an_absent_one_of_anothe
     let said = stage.tally(&["post", "show", "p", "--fresh-within", "1ms", "--explain"]).await;
     assert!(said.code == Some(1) && said.out.contains("likes: late: partition "), "{said:?}");
     assert!(said.out.contains("likes    0      yes    no"), "{said:?}");
+    let said = stage.tally(&["post", "show", "p", "--fresh-within", "1ms"]).await;
+    assert!(said.code == Some(1) && said.out.contains("likes is not fresh: --explain says why"), "{said:?}");
     stage.delete_all("like_counts", "post_id").await;
     let (said, why) = explained(&stage, "p").await;
     assert_eq!((said.code, why), (Some(1), vec!["lost".to_owned()]), "{said:?}");

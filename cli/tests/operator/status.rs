@@ -240,7 +240,7 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     );
     assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, lag 1", "{said:?}");
     assert!(detail("changes are late").contains("shardId-late-3600 for 60 min, read by no process"), "{said:?}");
-    assert_eq!(detail("counts are late"), "partitions 1 of 2: 1 for 60 min", "{said:?}");
+    assert_eq!(detail("counts are late"), "partitions 1 of 2: the oldest, partition 1, for 60 min", "{said:?}");
     let halted = "changes/1 stands still at offset 3: it is of deployment \"another\"";
     assert_eq!(detail("counts halted"), halted, "{said:?}");
     assert!(detail("loss open").contains(": trimmed: shardId-7, "), "{said:?}");

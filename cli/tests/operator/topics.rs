@@ -52,6 +52,8 @@ async fn each_partition_is_shown_with_how_far_it_has_come_and_what_waits() {
     assert_eq!(of(1), ["1", "null", "0", "0", "0", "\"reads\""], "{said:?}");
     let said = topic(&stage, &["show"]).await;
     assert!(said.out.contains("generation 1, group tally-consumer") && said.out.contains("5 min ago"), "{said:?}");
+    let said = topic(&stage, &["show", "--topic", "changes"]).await;
+    assert!(said.code == Some(2) && said.err.contains("`changes` is the log of changes: see tally status"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

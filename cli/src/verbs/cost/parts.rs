@@ -26,7 +26,9 @@ const EVENT_BYTES: f64 = 150.0;
 /// How long the topic keeps an event, and how many brokers there are.
 const RETENTION_DAYS: f64 = 7.0;
 const BROKERS: f64 = 3.0;
-/// How many likes a second the services together carry for each vCPU.
+/// How many likes a second the services together carry for each vCPU, on average: an allowance, and no measurement. It
+/// is 60 vCPU for five billion likes a day and ten times as many reads, with room for peaks, failures and releases.
+/// docs/scale.md derives fewer from what a core carries.
 const LIKES_PER_CPU: f64 = 965.0;
 /// The vCPUs of the smallest deployment: seven tasks of a quarter each, as in infra/env/trial.env.
 const LEAST_CPUS: f64 = 7.0 * 0.25;
@@ -176,7 +178,10 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
             what: "counts",
             least: counts(of.changes_per_update, 1.0),
             most: counts(1.0, 2.0),
-            how: format!("one unit for an update of {}, to two units for each change", number(of.changes_per_update)),
+            how: match of.changes_per_update {
+                1.0 => "1 to 2 units for each like".to_owned(),
+                likes => format!("from 1 unit for {} likes to 2 units for each", number(likes)),
+            },
         },
         Part::new(
             "reads of counts",
@@ -248,7 +253,10 @@ pub(super) fn assumed(load: &Load) -> Vec<String> {
             "{} % of the reads reach the table, {ANSWER_BYTES} bytes a read, {EVENT_BYTES} bytes an event",
             percent(*cache_misses)
         ),
-        format!("{LIKES_PER_CPU} likes/s for each vCPU, and {LEAST_CPUS} vCPU at least"),
+        format!(
+            "{LIKES_PER_CPU} likes/s for each vCPU of all services, and {LEAST_CPUS} vCPU at least: an allowance for reads and \
+             peaks, no measurement"
+        ),
     ]
 }
 

@@ -184,14 +184,13 @@ impl Erasing {
 }
 
 impl Tombstones {
-    /// Says how many tombstones stay, and for how long; `None` if there are none.
+    /// Says how many tombstones stay, and for how long at least; `None` if there are none.
     pub(super) fn stay(self, now: UnixMillis) -> Option<String> {
         let Self { rows, until } = self;
         let seconds = until?.saturating_sub(now.0 / 1_000);
-        let span = if until == Some(u64::MAX) {
-            "for ever".to_owned()
-        } else {
-            format!("for {} h at most", seconds.div_ceil(3_600))
+        let span = match until {
+            Some(u64::MAX) => "for ever".to_owned(),
+            _ => format!("for {} h and until the table's TTL deletes them", seconds.div_ceil(3_600)),
         };
         Some(format!("{rows} tombstones of members that were taken out before stay {span}"))
     }

@@ -129,7 +129,7 @@ fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec
         Err(fault) => reasons.push(Reason::told("damaged", &fault.to_string(), "")),
         Ok(None) if !reserved => {
             let detail = "the table like_counts is not the one that counters were written to";
-            reasons.push(Reason::told("lost", detail, ": tally adopt tables, then tally audit start"));
+            reasons.push(Reason::told("lost", detail, ": tally adopt tables"));
         }
         Ok(None) => {}
         Ok(Some(counter)) => {
@@ -150,7 +150,8 @@ fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
     let loss = |number: &LossNumber| {
         let known = stands.losses.0.get(number);
         let (kind, detail) = known.map_or(("loss", "it is not stored any more"), |loss| (&loss.kind, &loss.what));
-        let advice = "no count is exact until an audit has gone through: tally audit start";
+        let advice =
+            "no count is exact until an audit has gone through, which tally-batch-recount --watch starts by itself";
         let json = json!({"loss": number.0, "kind": kind, "detail": detail});
         Reason::new("loss", format!("{kind}: {detail} ({}); {advice}", number.0), json)
     };

@@ -141,8 +141,9 @@ impl Figures {
             lines.push(format!(" waits for a recount: {}", queued.join(", ")));
         }
         match &self.why {
-            None if self.exact => {}
-            None => lines.push(" is not exact: --explain says why".to_owned()),
+            None if !self.exact => lines.push(" is not exact: --explain says why".to_owned()),
+            None if !self.fresh => lines.push(" is not fresh: --explain says why".to_owned()),
+            None => {}
             Some(why) if why.is_empty() => lines
                 .push(": nothing is known to be wrong; tally verify compares all counts with their rows".to_owned()),
             Some(why) => lines.extend(why.iter().map(|reason| format!(": {}", reason.text))),
@@ -151,7 +152,8 @@ impl Figures {
     }
 
     pub(super) fn is_wrong(&self) -> bool {
-        !self.exact || !self.regions.iter().all(|entry| entry.exact) || self.why.iter().any(|why| !why.is_empty())
+        let is_told = self.why.iter().any(|why| !why.is_empty());
+        !self.exact || !self.fresh || is_told || !self.regions.iter().all(|entry| entry.exact)
     }
 }
 

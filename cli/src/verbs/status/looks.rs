@@ -98,7 +98,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     if let Some((partition, as_of)) = stale.iter().min_by_key(|(_, as_of)| *as_of) {
         let age = as_of.map_or("all the time".to_owned(), |as_of| ago(now.since(as_of)));
         let late = ranges(stale.iter().map(|(partition, _)| *partition));
-        let detail = format!("partitions {late} of {}: {partition} for {age}", each.len());
+        let detail = format!("partitions {late} of {}: the oldest, partition {partition}, for {age}", each.len());
         status.wrong("counts are late", detail, Some("ops/runbooks/TallyStalenessBurn.md"));
     }
     let least = each.iter().map(|(_, as_of)| *as_of).min().flatten();
@@ -284,7 +284,9 @@ pub(super) async fn cache(
     }
     let as_of = ages.iter().min();
     let oldest = as_of.map(|as_of| desk.clock.now().since(*as_of));
-    if let Some(oldest) = oldest.filter(|oldest| *oldest > late) {
+    // The cache follows the counts: where they are late, it is later than they are only if it is wrong itself.
+    let counted = status.counts_as_of.map_or_else(|| desk.clock.now(), UnixMillis);
+    if let Some(oldest) = oldest.filter(|_| as_of.is_some_and(|as_of| counted.since(*as_of) > late)) {
         status.wrong("cache is late", format!("a standing in it is {} old", ago(oldest)), RUNBOOK);
     }
     let oldest = oldest.map_or(String::new(), |oldest| format!(", the oldest {} old", ago(oldest)));

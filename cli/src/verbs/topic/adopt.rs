@@ -224,7 +224,9 @@ impl Adoption {
         if self.has_grown {
             return format!("adopted as generation {number}: producers may go on");
         }
-        format!("adopted as generation {number}: start consumers; no count is exact until an audit has passed")
+        format!(
+            "adopted as generation {number}: start consumers; no count is exact until an audit has passed; tally-batch-recount --watch starts one"
+        )
     }
 
     /// Sets the group's offsets to the topic's start where it has committed others. Safe to repeat.

@@ -15,6 +15,10 @@ use crate::ended::Usage;
 use crate::said::Answer;
 use crate::verbs::pause::{SKIP, Settle, replace, while_paused};
 
+/// What follows a skip.
+const AUDIT: &str = "no count is exact until an audit has passed, which tally-batch-recount --watch starts by itself. Then \
+                     counts agree with their rows; the events that were left out are in neither";
+
 /// The kind of the loss that a skip opens.
 const SKIPPED: &str = "skipped";
 
@@ -61,7 +65,8 @@ impl Args {
             } else {
                 skip.store(topic).await?;
             }
-            Ok(format!("{} goes on at {to}; no count is exact until an audit has passed", skip.part.partition))
+            let part = &skip.part.partition;
+            Ok(format!("{part} goes on at {to}; {AUDIT}"))
         });
         Ok(changed.await?.into())
     }
