@@ -51,7 +51,8 @@ async fn a_second_topic_of_the_same_counters_stands_still_and_the_first_goes_on(
     let mut world = World::new(1).await;
     world.broker.create_topic(OTHER, 1);
     let first = world.consumer();
-    ["u", "v"].map(|user| world.say(0, user, Like));
+    world.say(0, "u", Like);
+    world.say(0, "v", Like);
     world.reaches_ends().await;
     assert_eq!(named(&world).await.as_deref(), Some(TOPIC));
     unlike(&world, "u");

@@ -35,11 +35,7 @@ pub enum Standstill {
     NewPartition { known: u32 },
     /// The group has committed more than is safe: its offset was set forward, or a consumer of another group has claimed
     /// the partition meanwhile, and began before what was done.
-    #[error(
-        "{}the group has committed {committed}, but everything is done up to {safe} alone: reset the group to {safe}, or leave out \
-         what lies between with `tally topic skip --to {committed}`",
-        another_group(*.committed <= *.greatest)
-    )]
+    #[error("{}", forward_reset(*.safe, *.committed, *.greatest))]
     ForwardReset {
         safe: Offset,
         committed: Offset,
@@ -95,10 +91,16 @@ impl Standstill {
     }
 }
 
-/// Names the likelier cause first where everything up to the committed offset was done before, and is read again.
-fn another_group(was_done: bool) -> &'static str {
-    if !was_done {
-        return "";
+/// Says what to do about the committed offset. If the records before it were done once, they need not be left out.
+fn forward_reset(safe: Offset, committed: Offset, greatest: Offset) -> String {
+    if committed <= greatest {
+        return format!(
+            "a consumer of another `--group` works on these tables, or has: everything was done up to {greatest}, and is read again \
+             from {safe} on. Stop it. If this does not go on then, reset the group, which has committed {committed}, to {safe}"
+        );
     }
-    "a consumer of another `--group` works on these tables: stop it; if there is none, "
+    format!(
+        "the group has committed {committed}, but everything is done up to {safe} alone: reset the group to {safe}, or leave out \
+         what lies between with `tally topic skip --to {committed}`"
+    )
 }
