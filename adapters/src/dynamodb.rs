@@ -22,6 +22,7 @@ mod streams;
 mod table;
 mod table_ids;
 mod tables;
+mod usual;
 mod watch;
 
 pub use checkpoints::{Checkpoints, Configuration};
@@ -39,5 +40,6 @@ pub use table::{Consistency, PUTS};
 pub use table_ids::{SeenTables, TableIds};
 pub use tables::{check_tables, ensure_tables, lacking_tables, missing_tables};
 pub(crate) use tables::{held_items, holds_items};
+pub use usual::Usual;
 pub use watch::TablesWatch;
 pub(crate) use watch::{Watch, require_whole};

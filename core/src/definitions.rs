@@ -76,7 +76,7 @@ pub struct Definition {
     pub subject: SubjectField,
     /// The field that names the member; meaningless for a sum.
     pub member: MemberField,
-    /// The only topic that has its events. `None`: every topic that no definition names.
+    /// The only topic that has its events. `None`: the deployment's usual topic, which no definition names.
     pub topic: Option<Box<str>>,
 }
 
@@ -221,9 +221,14 @@ impl Definitions {
         self.0.iter().find_map(|definition| Some((definition, definition.direction(action)?)))
     }
 
+    /// Returns whether a definition names `topic`.
+    pub fn name_topic(&self, topic: &str) -> bool {
+        self.0.iter().any(|definition| definition.topic.as_deref() == Some(topic))
+    }
+
     /// Returns the definitions whose events are in `topic`.
     pub fn said_in(&self, topic: &str) -> Self {
-        let named = self.0.iter().any(|definition| definition.topic.as_deref() == Some(topic));
+        let named = self.name_topic(topic);
         let here = |definition: &&Definition| match definition.topic.as_deref() {
             Some(its) => its == topic,
             None => !named,

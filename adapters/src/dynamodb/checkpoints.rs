@@ -1,6 +1,6 @@
 //! The item `config` of the table `checkpoints`: what a deployment was created with, over which tables, and in which
 //! format it is written. Every process reads it when it starts; the first one that writes rows or counts creates it.
-//! (Claims, and what is stored of the log `changes`, have modules of their own.)
+//! (Claims, the topic of likes, and what is stored of the log `changes`, have modules of their own.)
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) const CONFIG: &str = "config";
 /// Reads and writes the configuration of a deployment.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 /// The key of an item of the table `checkpoints`.
@@ -70,7 +70,7 @@ fn encode_definitions(definitions: &Definitions) -> AttributeValue {
 }
 
 /// Decodes the counters' definitions. Where none are stored, there are likes alone.
-fn decode_definitions(reader: &Reader<'_>) -> Outcome<Definitions> {
+pub(super) fn decode_definitions(reader: &Reader<'_>) -> Outcome<Definitions> {
     let Some(entries) = reader.get::<Option<Vec<Entry>>>("counters")? else { return Ok(Definitions::likes_alone()) };
     Definitions::new(&entries).map_err(|error| reader.malformed("counters", error))
 }
@@ -92,6 +92,8 @@ pub struct Configuration {
     pub shards: ShardCount,
     pub definitions: Definitions,
     pub ladder: Ladder,
+    /// The topic of the counters whose definition names none.
+    pub topic: String,
 }
 
 /// What one look at the configuration and at the tables shows.
@@ -115,7 +117,7 @@ impl Checkpoints {
         Self { connection: connection.clone() }
     }
 
-    fn table(&self) -> Table<'_> {
+    pub(super) fn table(&self) -> Table<'_> {
         self.connection.checkpoints()
     }
 
@@ -207,6 +209,7 @@ impl Checkpoints {
         let config = item! {
             "shards": number(of.shards),
             "adopted": number(now),
+            "topic": text(&*of.topic),
             "counters": (of.definitions != Definitions::likes_alone()).then(|| encode_definitions(&of.definitions)),
             "milestones": (!of.ladder.is_empty()).then(|| text(of.ladder.to_string())),
         };
@@ -299,7 +302,7 @@ impl Checkpoints {
     }
 
     /// Sets an attribute to `to` if it still is `seen`. Returns whether it did.
-    async fn replace(&self, name: &str, seen: Option<AttributeValue>, to: AttributeValue) -> Outcome<bool> {
+    pub(super) async fn replace(&self, name: &str, seen: Option<AttributeValue>, to: AttributeValue) -> Outcome<bool> {
         let mut values = Values::from([(":to", to)]);
         let condition = format!("attribute_exists(#id) AND {}", values.same(name, seen));
         let update = format!("SET #{name}=:to");

@@ -217,6 +217,7 @@ async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
         shards: ShardCount::new(shards).unwrap(),
         definitions: Definitions::likes_alone(),
         ladder: Ladder::default(),
+        topic: "likes".to_owned(),
     };
     let shards = ShardCount::DEFAULT.get().into();
     assert_eq!(checkpoints.put_config(&with(shards), BEGAN).await, Ok(true));

@@ -134,7 +134,8 @@ impl<'a> Lost<'a> {
     /// The file cannot be read, or defines no counters.
     fn of(desk: &'a Desk, file: Option<&Path>, sums: Option<Sums>) -> anyhow::Result<Self> {
         let definitions = file.map(counters::read).transpose()?.unwrap_or_else(Definitions::likes_alone);
-        let config = Configuration { shards: desk.shards, definitions, ladder: Ladder::default() };
+        let (ladder, topic) = (Ladder::default(), desk.topic.clone());
+        let config = Configuration { shards: desk.shards, definitions, ladder, topic };
         Ok(Self { desk, config, sums })
     }
 

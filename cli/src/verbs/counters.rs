@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde::Deserialize;
-use tally_adapters::dynamodb::Checkpoints;
+use tally_adapters::dynamodb::{Checkpoints, Usual};
 use tally_core::definitions::{Definition, Definitions, Entry};
 
 use crate::change::Changing;
@@ -94,7 +94,8 @@ fn parse(text: &str) -> anyhow::Result<Definitions> {
     Ok(Definitions::new(&counters)?)
 }
 
-/// Returns the stored definitions, and those of `wanted` that are new. `topic` is the deployment's topic of likes.
+/// Returns the stored definitions, and those of `wanted` that are new. `topic` is the deployment's topic of likes, if no consumer has begun
+/// with one.
 ///
 /// # Errors
 /// A counter that is stored would change, or one has `topic` for its own; or the definitions cannot be read.
@@ -103,6 +104,8 @@ async fn missing(
     topic: &str,
     wanted: &Definitions,
 ) -> anyhow::Result<(Definitions, Vec<Definition>)> {
+    let Usual { definitions: seen, topic: usual } = deployment.usual().await.context("cannot read the counters")?;
+    let topic = usual.as_deref().unwrap_or(topic);
     if let Some(definition) = wanted.iter().find(|definition| definition.topic.as_deref() == Some(topic)) {
         bail!(
             "counter {:?} takes the topic `{topic}` for itself, and what other counters say there would be rejected: leave its \
@@ -110,7 +113,6 @@ async fn missing(
             definition.name.as_str()
         );
     }
-    let seen = deployment.definitions().await.context("cannot read the counters")?;
     let more = seen.grown(wanted)?.iter().skip(seen.iter().len()).cloned().collect();
     Ok((seen, more))
 }

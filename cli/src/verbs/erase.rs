@@ -173,7 +173,10 @@ struct Waiting(Vec<Seen>);
 
 impl Waiting {
     async fn look(desk: &Desk, sets: &[Definition]) -> anyhow::Result<Self> {
-        let topics: BTreeSet<&str> = sets.iter().map(|set| set.topic.as_deref().unwrap_or(&desk.topic)).collect();
+        let usual = desk.checkpoints.usual().await.context("cannot read the counters")?.topic;
+        let topics = sets.iter().map(|set| set.topic.as_deref().unwrap_or(&desk.topic));
+        // The rows may be of another topic than `--topic`.
+        let topics: BTreeSet<&str> = topics.chain(usual.as_deref()).collect();
         let mut seen = Vec::new();
         for topic in topics {
             let exists = desk.consumers_of(topic)?.exists().await;

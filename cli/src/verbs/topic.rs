@@ -26,7 +26,7 @@ pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what
     /// waits, and who reads it. Exits with 1 where anything is wrong, which it names first
     Show(Box<Where>),
-    /// Goes on with a topic that was created anew or has another number of partitions
+    /// Goes on with a topic that was created anew, has another number of partitions, or takes the place of another topic
     ///
     /// All of its events are of a new generation, which is above every earlier one, so that they replace what the rows have. A
     /// topic that has grown has to be drained: stop producers until nothing waits. A topic that was created anew is read from its

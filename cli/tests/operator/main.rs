@@ -7,6 +7,8 @@ mod changes;
 #[cfg(test)]
 mod letters;
 #[cfg(test)]
+mod moving;
+#[cfg(test)]
 mod posts;
 #[cfg(test)]
 mod preparing;

@@ -61,7 +61,7 @@ impl Stage {
 
     /// Creates a deployment whose log of changes no change-streamer has set up yet.
     pub(crate) async fn unfollowed(config: Config) -> Self {
-        let topics = [("likes", PARTITIONS), ("likes.dlq", 1), ("changes", PARTITIONS)];
+        let topics = [("likes", PARTITIONS), ("likes.dlq", 1), ("changes", PARTITIONS), ("moved", PARTITIONS)];
         let engines = Engines::start(config, &topics).await;
         let (connection, clock) = (engines.store.repeating(5), Host::new("stage").clock());
         let producer = ClientConfig::new().set("bootstrap.servers", &engines.brokers).create().unwrap();
@@ -81,6 +81,7 @@ impl Stage {
         let begins = logs.iter().map(|(_, log)| log.end).collect();
         let topic = Topic::first(logs[0].1.topic.clone(), begins);
         stage.claims.begin_topic("likes", &topic).await.unwrap();
+        assert!(stage.checkpoints.move_usual(None, "likes").await.unwrap());
         stage.catch_up().await;
         stage
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tally_core::ports::TopicReader;
-use tally_core::register::{Generation, Topic};
-use tally_core::topic::{Offset, TopicId};
+use tally_core::register::{Generation, Standstill, Topic, Version};
+use tally_core::topic::{Offset, Partition, TopicId};
 
 use crate::changes::File;
 use crate::stage::{Said, Stage, partition, version};
@@ -151,6 +151,59 @@ async fn a_topic_of_which_nothing_is_known_any_more_gets_a_generation_above_ever
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(stage.topic().await.current().number, 8);
     assert_eq!(losses(&stage).await, ["topic_adopted"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_topic_takes_the_place_of_the_one_that_the_rows_are_of() {
+    const MOVED: [&str; 2] = ["--topic", "moved"];
+    let stage = Stage::set().await;
+    stage.store().put("likes", &json!({"pk": "p#1", "user_id": "u", "liked_at": 5, "v": version(1, 4)})).await;
+    stage.say("moved", 0, b"{}", &[], Duration::ZERO).await;
+    let before = stage.everything().await;
+    let shown = topic(&stage, &[&["show"], &MOVED[..]].concat()).await;
+    assert!(shown.code == Some(1) && shown.out.starts_with("partition 0-1: other_topic: "), "{shown:?}");
+    assert!(shown.out.contains("`--topic likes`") && shown.out.contains("topic adopt --topic moved"), "{shown:?}");
+    let dry = topic(&stage, &[&["adopt"], &MOVED[..]].concat()).await;
+    assert!(dry.code == Some(1) && dry.out.contains("begin generation 2 at its start: 1 records"), "{dry:?}");
+    assert!(dry.out.contains("name moved in place of likes, whose consumers stand still"), "{dry:?}");
+    let of_nobody = done(&stage, &[&["skip", "--partition", "0", "--to", "1"], &MOVED[..]].concat()).await;
+    refused(&of_nobody, "no consumer has read `moved` yet");
+    assert_eq!(stage.everything().await, before);
+
+    let claim = stage.claims.read(&partition(0)).await.unwrap().n;
+    let said = done(&stage, &[&["adopt"], &MOVED[..]].concat()).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let moved = stage.claims.topic("moved").await.unwrap().unwrap();
+    let unlike = moved.version(&Partition { topic: "moved".into(), index: 0 }, Offset(0), "p");
+    assert!(unlike > Version::new(1, true, Offset(4)), "an unlike at the beginning of the topic counts");
+    assert_eq!(losses(&stage).await, ["topic_adopted"]);
+    assert!(stage.claims.read(&partition(0)).await.unwrap().n > claim, "its consumers look once more");
+    assert_eq!(topic(&stage, &[&["show"], &MOVED[..]].concat()).await.code, Some(0));
+    assert!(done(&stage, &[&["adopt"], &MOVED[..]].concat()).await.out.contains("nothing to do"));
+    let usual = stage.checkpoints.usual().await.unwrap();
+    assert_eq!(usual.topic.as_deref(), Some("moved"));
+    let of_likes = stage.checkpoints.misfit(&stage.claims, &usual, "likes", true).await.unwrap();
+    assert!(matches!(of_likes, Some(Standstill::OtherTopic { .. })), "consumers of the old topic stand still");
+
+    // The way back is the same, above both generations.
+    let back = done(&stage, &["adopt"]).await;
+    assert_eq!(back.code, Some(0), "{back:?}");
+    assert_eq!((stage.topic().await.current().number, stage.topic().await.is_paused), (3, false));
+    let shown = topic(&stage, &[&["show"], &MOVED[..]].concat()).await;
+    assert!(shown.out.starts_with("partition 0-1: other_topic: "), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adoption_that_ended_before_it_named_the_topic_is_made_once_more() {
+    const MOVED: [&str; 2] = ["--topic", "moved"];
+    let stage = Stage::set().await;
+    let done = async || done(&stage, &[&["adopt"], &MOVED[..]].concat()).await;
+    assert_eq!(done().await.code, Some(0));
+    assert!(stage.checkpoints.move_usual(Some("moved"), "likes").await.unwrap());
+    let again = done().await;
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(stage.claims.topic("moved").await.unwrap().unwrap().current().number, 3);
+    assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

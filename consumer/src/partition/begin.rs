@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
+use tally_adapters::dynamodb::Usual;
 use tally_core::fault::Fault;
 use tally_core::ports::{Outcome, OwnedPartition};
-use tally_core::register::{Claim, Ends, Found, Progress, Replay, Start, Topic};
+use tally_core::register::{Claim, Ends, Found, Progress, Replay, Standstill, Start, Topic};
 use tally_core::topic::{Offset, Partition};
 
 use super::keeping::name_growth;
@@ -28,11 +29,13 @@ pub(super) async fn begin(
     // The claim is raised before anything else is looked at: what an earlier owner stores later is refused.
     let slept = shared.slept();
     let (claim, confirmed) = shared.claims.raise(partition).await?;
-    let topic = topic(shared, partition).await?;
+    let usual = shared.deployment.usual().await?;
+    let (topic, misfit) = topic(shared, partition, &usual).await?;
     let (said, partitions) = (log.log().await?, log.partitions().await?);
     let committed = log.committed().await?;
     let found = Found { claim: &claim, topic: &topic, index: partition.index, log: &said, partitions, committed };
-    let Start { at, replay, kept } = match found.start(shared.claims.time().latest, shared.settings.tombstones) {
+    let start = || found.start(shared.claims.time().latest, shared.settings.tombstones);
+    let Start { at, replay, kept } = match misfit.map_or_else(start, Err) {
         Ok(start) => start,
         Err(standstill) => {
             shown.lag_while_it_stands(shared, partition, &found).await;
@@ -48,7 +51,6 @@ pub(super) async fn begin(
     if let Some(until) = replay {
         open_loss(shared, partition, &claim, until).await?;
     }
-    let definitions = shared.deployment.definitions().await?;
     log.start_at(at).await?;
     let replays_to = replay.map(|until| until.0);
     metrics::CLAIMS.counter(&[]).increment(1);
@@ -56,7 +58,7 @@ pub(super) async fn begin(
     tracing::info!(%partition, offset = %at, claim = claim.n, replays_to, "reading");
     shown.reads(shared, partition, at);
     Ok(Ok(Held {
-        reading: Reading::new(&definitions, &partition.topic, at),
+        reading: Reading::new(&usual.definitions, &partition.topic, at),
         progress: Progress::new(at).behind_refusals(refusals),
         writing: Writing::default(),
         log: Arc::clone(log),
@@ -83,16 +85,29 @@ pub(super) async fn begin(
     }))
 }
 
-/// Returns what is stored of the topic. If it is read for the first time, first stores all that Kafka says of it.
-async fn topic(shared: &Shared, partition: &Partition) -> Outcome<Topic> {
-    if let Some(topic) = shared.claims.topic(&partition.topic).await? {
-        return Ok(topic);
+/// Returns what is stored of the topic, and why no consumer may write its events. If it is read for the first time, first
+/// stores all that Kafka says of it. If it is the first one that no definition names, stores before that that it is the
+/// usual topic. Safe to repeat: what is stored stays.
+async fn topic(shared: &Shared, partition: &Partition, usual: &Usual) -> Outcome<(Topic, Option<Standstill>)> {
+    let name = &*partition.topic;
+    let stored = shared.claims.topic(name).await?;
+    let misfit = shared.deployment.misfit(&shared.claims, usual, name, stored.is_some()).await?;
+    let names = misfit.is_none() && usual.is_open_to(name);
+    if names && !shared.deployment.move_usual(None, name).await? {
+        return Err(Fault::Transient("another topic was begun meanwhile".to_owned()));
+    }
+    if let Some(topic) = stored {
+        return Ok((topic, misfit));
     }
     let logs = shared.reader.logs().await?;
-    let missing = || Fault::Transient(format!("there is no topic `{}`", partition.topic));
+    let missing = || Fault::Transient(format!("there is no topic `{name}`"));
     let id = logs.first().ok_or_else(missing)?.1.topic.clone();
     let begins: Vec<Offset> = logs.into_iter().map(|(_, log)| log.start).collect();
-    shared.claims.begin_topic(&partition.topic, &Topic::first(id, begins)).await
+    let first = Topic::first(id, begins);
+    if misfit.is_some() {
+        return Ok((first, misfit));
+    }
+    Ok((shared.claims.begin_topic(name, &first).await?, None))
 }
 
 /// Opens the loss of a replay, unless one is open since it began: removed members may come back until it has passed.

@@ -6,14 +6,14 @@
 
 pub(super) mod earlier;
 mod past;
+mod standstill;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use thiserror::Error;
-
 pub use earlier::Earlier;
 pub use past::{BadPast, Past};
+pub use standstill::Standstill;
 
 use super::Topic;
 use crate::time::UnixMillis;
@@ -163,74 +163,6 @@ pub struct Start {
     pub kept: Kept,
 }
 
-/// Why a partition is not read until an operator has looked.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Standstill {
-    /// An operator has paused the topic.
-    #[error("an operator has paused it: `tally resume` lets it go on")]
-    Paused,
-    /// The topic was deleted and created again.
-    #[error(
-        "the topic is {found}, but its rows are of {expected}: it was created again, and `tally topic adopt` goes on with it"
-    )]
-    TopicReplaced { expected: TopicId, found: TopicId },
-    /// The topic has fewer partitions than before, which Kafka does to no topic.
-    #[error("the topic has {found} partitions, but had {expected}: `tally topic adopt` goes on with it")]
-    FewerPartitions { expected: u32, found: u32 },
-    /// The topic has grown, and this partition is a new one.
-    #[error("the partition is new: drain the {known} partitions before it, then `tally topic adopt` takes it in")]
-    NewPartition { known: u32 },
-    /// The group's committed offset was set forward.
-    #[error(
-        "the group has committed {committed}, but everything is done up to {safe} alone: reset the group to {safe}, or leave out \
-         what lies between with `tally topic skip --to {committed}`"
-    )]
-    ForwardReset { safe: Offset, committed: Offset },
-    /// Retention has deleted records that were never applied.
-    #[error(
-        "it continues at {at}, but the log starts at {start}: {} records were deleted unread, and `tally topic skip --to {start}` \
-         goes on without them",
-        .start.0.saturating_sub(.at.0)
-    )]
-    LogTruncated { at: Offset, start: Offset },
-    /// The log has lost records that were applied.
-    #[error(
-        "everything is done up to {at}, but the log ends at {end}: it has lost its tail, and `tally topic skip --to {end}` goes on \
-         with what comes behind that"
-    )]
-    BeyondLog { at: Offset, end: Offset },
-    /// The store refuses one record after the other, or a request for good.
-    #[error("the store does not take what is written: {0}")]
-    Refused(String),
-}
-
-impl Standstill {
-    pub const NAMES: &'static [&'static str] = &[
-        "paused",
-        "topic_replaced",
-        "fewer_partitions",
-        "new_partition",
-        "forward_reset",
-        "log_truncated",
-        "beyond_log",
-        "refused",
-    ];
-
-    /// Returns the name that metrics use as a label.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Paused => "paused",
-            Self::TopicReplaced { .. } => "topic_replaced",
-            Self::FewerPartitions { .. } => "fewer_partitions",
-            Self::NewPartition { .. } => "new_partition",
-            Self::ForwardReset { .. } => "forward_reset",
-            Self::LogTruncated { .. } => "log_truncated",
-            Self::BeyondLog { .. } => "beyond_log",
-            Self::Refused(_) => "refused",
-        }
-    }
-}
-
 /// Returns what is wrong with the topic, whatever the partition: Kafka has another topic of this name, or fewer
 /// partitions than before.
 pub fn unfit(topic: &Topic, id: &TopicId, partitions: u32) -> Option<Standstill> {
@@ -310,7 +242,7 @@ impl Found<'_> {
     fn forward_reset(&self, before: &Kept) -> Option<Standstill> {
         let is_known = self.claim.kept.as_ref().is_some_and(|kept| kept.topic == before.topic);
         let committed = self.committed.filter(|committed| is_known && *committed > before.safe)?;
-        Some(Standstill::ForwardReset { safe: before.safe, committed })
+        Some(Standstill::ForwardReset { safe: before.safe, committed, greatest: before.greatest })
     }
 }
 

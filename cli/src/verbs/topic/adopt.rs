@@ -1,5 +1,5 @@
-//! `tally topic adopt`: has consumers go on with a topic that was created anew, has another number of partitions, or of
-//! which nothing is stored although there are rows.
+//! `tally topic adopt`: has consumers go on with a topic that was created anew, has another number of partitions, takes
+//! the place of the topic that the rows are of, or of which nothing is stored although there are rows.
 //!
 //! `Adoption::of` decides what to do: begin a new *generation*, whose versions are above all earlier ones. `tally adopt
 //! tables` uses `Adoption`, too.
@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use tally_adapters::dynamodb::Remains;
 use tally_core::ids::CounterKind;
-use tally_core::register::{Kept, Topic, Version};
+use tally_core::register::{Kept, Standstill, Topic, Version};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
@@ -51,6 +51,8 @@ pub(crate) struct Adoption {
     pub(crate) to: Topic,
     name: String,
     why: String,
+    /// The topic whose place it takes.
+    from: Option<String>,
     /// Whether the topic still has its records, and has only got more partitions.
     has_grown: bool,
     /// How many records are read now: those of the whole topic or, if it has grown, of the new partitions.
@@ -86,6 +88,11 @@ impl Adoption {
     /// # Errors
     /// The topic has grown and is not drained, or `--sums` is missing.
     async fn of(desk: &Desk, seen: &Seen, sums: Option<Sums>) -> anyhow::Result<Option<Self>> {
+        if let Some(Standstill::OtherTopic { rows, .. }) = &seen.misfit {
+            let (before, why) = (greatest(desk, seen, rows).await?, format!("the rows are of {rows}"));
+            let adoption = Self::anew(seen, before, &why, has_sums(desk).await?, sums)?;
+            return Ok(Some(Self { from: Some(rows.clone()), ..adoption }));
+        }
         let Some(topic) = &seen.topic else {
             let remains = Remains::read(&desk.connection).await.context("cannot read rows")?;
             if remains.generation == 0 {
@@ -140,7 +147,8 @@ impl Adoption {
             is_other.then(|| (part.partition.clone(), part.log.start))
         };
         let reset = seen.parts.iter().filter_map(reset).collect();
-        Ok(Self { to, name: seen.name.clone(), why: why.to_owned(), has_grown: false, again, reset, ends, sums })
+        let (name, why) = (seen.name.clone(), why.to_owned());
+        Ok(Self { to, name, why, from: None, has_grown: false, again, reset, ends, sums })
     }
 
     /// Adopts a topic that has only got more partitions. All records of its old partitions have to be rows.
@@ -165,12 +173,13 @@ impl Adoption {
             to.sums_from.clone_from(&ends);
         }
         let why = format!("it had {known} partitions, and all of their records are rows");
-        Ok(Self { to, name: seen.name.clone(), why, has_grown: true, again, reset: Vec::new(), ends, sums })
+        let name = seen.name.clone();
+        Ok(Self { to, name, why, from: None, has_grown: true, again, reset: Vec::new(), ends, sums })
     }
 
     /// Returns what the adoption changes, a line each.
     pub(crate) fn plan(&self, desk: &Desk) -> Vec<String> {
-        let Self { to, name, why, has_grown, again, reset, sums, .. } = self;
+        let Self { to, name, why, from, has_grown, again, reset, sums, .. } = self;
         let (number, partitions) = (to.current().number, to.current().partitions());
         let mut plan = vec![format!("go on with {name}, {partitions} partitions, id {}: {why}", to.id)];
         if *has_grown {
@@ -180,6 +189,9 @@ impl Adoption {
         } else {
             plan.push(format!("begin generation {number} at its start: {again} records are read"));
             plan.push("open a loss: what the topic of before had unread is lost".to_owned());
+            plan.extend(
+                from.as_ref().map(|from| format!("name {name} in place of {from}, whose consumers stand still")),
+            );
         }
         plan.extend(sums.map(|sums| match sums {
             Sums::Skip => "leave out what adds to sums and is in the topic by now".to_owned(),
@@ -201,6 +213,7 @@ impl Adoption {
             desk.claims.raise_all(&self.name, seen.partitions()).await.context("cannot raise the claims")?;
             settle.wait(desk).await;
             self.again(desk).await?.store(desk, None).await?;
+            self.take_its_place(desk, seen).await?;
             return Ok(self.said());
         };
         let adopted = while_paused(desk, before, settle, async |paused| {
@@ -209,13 +222,32 @@ impl Adoption {
             adoption.store(desk, Some(paused)).await
         });
         adopted.await?;
+        self.take_its_place(desk, seen).await?;
         Ok(self.said())
+    }
+
+    /// Names the topic as the usual one, if another one or none is, and has consumers of that other one look at it. Its
+    /// generation is stored by now, so no consumer begins with it in an earlier one. Safe to repeat: it replaces no other
+    /// name than the one that was seen, and a claim may be raised at any time.
+    async fn take_its_place(&self, desk: &Desk, seen: &Seen) -> anyhow::Result<()> {
+        if seen.misfit.is_none() {
+            return Ok(());
+        }
+        let moved = desk.checkpoints.move_usual(seen.usual.topic.as_deref(), &self.name).await;
+        let moved = moved.context("cannot name the topic")?;
+        ensure!(moved, "another topic than `{}` was adopted meanwhile: look again", self.name);
+        let Some(from) = &self.from else { return Ok(()) };
+        let before = desk.claims.topic(from).await.context("cannot read what is known of the topic before")?;
+        let partitions = before.map_or(0, |topic| topic.current().partitions());
+        let raised = desk.claims.raise_all(from, partitions).await;
+        raised.with_context(|| format!("cannot raise the claims of `{from}`: stop its consumers"))
     }
 
     /// Looks at the topic once more, while consumers stand still. Fails if it has changed in another way meanwhile.
     async fn again(&self, desk: &Desk) -> anyhow::Result<Self> {
         let now = Self::of(desk, &Seen::look(desk, &self.name).await?, self.sums).await?;
-        let same = now.filter(|now| now.has_grown == self.has_grown && now.to.id == self.to.id);
+        let same =
+            now.filter(|now| now.has_grown == self.has_grown && now.from == self.from && now.to.id == self.to.id);
         same.with_context(|| format!("`{}` was changed meanwhile: look again", self.name))
     }
 
@@ -245,7 +277,8 @@ impl Adoption {
     /// `seen`. Safe to repeat.
     pub(crate) async fn store(&self, desk: &Desk, seen: Option<&Topic>) -> anyhow::Result<()> {
         if !self.has_grown {
-            let what = format!("what `{}` had unread before generation {}", self.name, self.to.current().number);
+            let (from, number) = (self.from.as_ref().unwrap_or(&self.name), self.to.current().number);
+            let what = format!("what `{from}` had unread before generation {number}");
             let opened = desk.changes.open_new_loss(desk.clock.now(), ADOPTED, &what).await;
             opened.context("cannot record the loss")?;
             self.store_claims(desk).await?;
@@ -272,6 +305,15 @@ impl Adoption {
         }
         Ok(())
     }
+}
+
+/// Returns the greatest generation that a row has, or may get by what is known of the topic or of `from`, whose place it
+/// takes.
+async fn greatest(desk: &Desk, seen: &Seen, from: &str) -> anyhow::Result<u16> {
+    let remains = Remains::read(&desk.connection).await.context("cannot read rows")?;
+    let from = desk.claims.topic(from).await.context("cannot read what is known of the topic before")?;
+    let known = [&from, &seen.topic].into_iter().flatten().map(|topic| topic.current().number);
+    Ok(known.fold(remains.generation, u16::max))
 }
 
 async fn has_sums(desk: &Desk) -> anyhow::Result<bool> {

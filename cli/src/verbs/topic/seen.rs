@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
+use tally_adapters::dynamodb::Usual;
 use tally_core::ports::TopicReader;
 use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic};
 use tally_core::topic::{Log, Offset, Partition, TopicId};
@@ -21,6 +22,9 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     /// What is stored about the topic; `None` before a consumer has read it.
     pub(crate) topic: Option<Topic>,
+    pub(crate) usual: Usual,
+    /// Why no consumer may write its events, whatever the partition.
+    pub(crate) misfit: Option<Standstill>,
     /// The id that the topic has in Kafka.
     pub(crate) id: TopicId,
     pub(crate) parts: Vec<Part>,
@@ -34,7 +38,7 @@ pub(crate) struct Part {
     pub(crate) claim: Claim,
     /// The offset that the consumers' group has committed.
     pub(crate) committed: Option<Offset>,
-    /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if nothing is stored.
+    /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if it would begin with the topic.
     pub(crate) start: Option<Result<Start, Standstill>>,
 }
 
@@ -55,6 +59,9 @@ impl Seen {
         let looking = || format!("cannot look at `{name}`");
         ensure!(reader.exists().await.with_context(looking)?, "there is no topic `{name}`");
         let topic = desk.claims.topic(name).await.context("cannot read what is known of the topic")?;
+        let usual = desk.checkpoints.usual().await.context("cannot read the counters")?;
+        let misfit = desk.checkpoints.misfit(&desk.claims, &usual, name, topic.is_some()).await;
+        let misfit = misfit.context("cannot tell of which topic the rows are")?;
         let mut stored = BTreeMap::new();
         for (partition, _) in reader.logs().await.with_context(looking)? {
             let committed = reader.bookmark(&partition).await.context("cannot read what the group has committed")?;
@@ -69,7 +76,7 @@ impl Seen {
             let Some((committed, claim)) = stored.remove(&partition) else { continue };
             parts.push(Part { partition, log, claim, committed, start: None });
         }
-        let mut seen = Self { name: name.to_owned(), topic, id, parts };
+        let mut seen = Self { name: name.to_owned(), topic, usual, misfit, id, parts };
         seen.judge(desk);
         Ok(seen)
     }
@@ -85,6 +92,10 @@ impl Seen {
     }
 
     fn judge(&mut self, desk: &Desk) {
+        if let Some(misfit) = &self.misfit {
+            self.parts.iter_mut().for_each(|part| part.start = Some(Err(misfit.clone())));
+            return;
+        }
         let Some(topic) = &self.topic else { return };
         let (topic, partitions) = (Topic { is_paused: false, ..topic.clone() }, self.partitions());
         for Part { partition, log, claim, committed, start } in &mut self.parts {

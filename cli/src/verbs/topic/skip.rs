@@ -77,7 +77,8 @@ impl<'a> Skip<'a> {
         let part = seen.parts.iter().find(|part| part.partition.index == index);
         let part = part.ok_or_else(|| Usage(format!("`{}` has no partition {index}", seen.name)))?;
         if let Some(Err(
-            standstill @ (Standstill::TopicReplaced { .. }
+            standstill @ (Standstill::OtherTopic { .. }
+            | Standstill::TopicReplaced { .. }
             | Standstill::FewerPartitions { .. }
             | Standstill::NewPartition { .. }),
         )) = &part.start

@@ -4,6 +4,7 @@
 mod claims;
 mod failing;
 mod group;
+mod topics;
 mod watched;
 mod world;
 

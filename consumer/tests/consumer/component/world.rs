@@ -89,6 +89,16 @@ impl World {
         self.consumer_of(GROUP)
     }
 
+    /// Starts a consumer of another topic, in a group of its own.
+    pub(crate) fn consumer_of_topic(&mut self, topic: &'static str) -> Running {
+        let (broker, before) = (self.broker.clone(), self.settings.clone());
+        self.settings.topic = topic.to_owned();
+        self.settings.dead_letter_topic = Some(DLQ.to_owned());
+        let running = self.start(Box::new(move || Ok(Box::new(broker.join("others", topic)))));
+        self.settings = before;
+        running
+    }
+
     /// Starts a consumer in another group.
     pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
         let broker = self.broker.clone();

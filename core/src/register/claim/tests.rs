@@ -136,7 +136,24 @@ fn a_lost_claim_is_a_replay_of_all_that_the_group_has_committed() {
 #[test]
 fn a_committed_offset_beyond_what_is_safe_is_refused() {
     let refused = start(Some(kept()), Some(201), &log(10, 1_000), &topic());
-    assert_eq!(refused, Err(Standstill::ForwardReset { safe: Offset(200), committed: Offset(201) }));
+    assert_eq!(refused, Err(forward_reset(200, 201, 200)));
+}
+
+#[test]
+fn a_committed_offset_that_was_safe_before_speaks_of_a_consumer_of_another_group() {
+    let back = Kept { safe: Offset(150), ..kept() };
+    for (committed, speaks) in [(151, true), (200, true), (201, false)] {
+        let refused = start(Some(back.clone()), Some(committed), &log(10, 1_000), &topic()).unwrap_err();
+        assert_eq!(refused, forward_reset(150, committed, 200));
+        let said = refused.to_string();
+        assert_eq!(said.starts_with("a consumer of another `--group`"), speaks, "{said}");
+        assert_eq!(said.contains("tally topic skip"), !speaks, "{said}");
+    }
+}
+
+fn forward_reset(safe: u64, committed: u64, greatest: u64) -> Standstill {
+    let [safe, committed, greatest] = [safe, committed, greatest].map(Offset);
+    Standstill::ForwardReset { safe, committed, greatest }
 }
 
 #[test]
@@ -192,8 +209,11 @@ fn what_a_standstill_says_names_the_command_that_ends_it() {
     assert!(of("`tally resume`", Standstill::Paused) && of("`tally topic adopt`", topic));
     assert!(of("`tally topic adopt`", Standstill::FewerPartitions { expected: 2, found: 1 }));
     assert!(of("`tally topic adopt`", Standstill::NewPartition { known: 2 }));
+    let other = Standstill::OtherTopic { rows: "a".to_owned(), found: "b".to_owned() };
+    assert!(of("`--topic a`", other.clone()) && of("`tally topic adopt --topic b`", other));
+    assert!(of("`tally topic adopt --topic b`", Standstill::TopicUnknown { found: "b".to_owned() }));
     let (one, two) = (Offset(1), Offset(2));
-    assert!(of("`tally topic skip --to 2`", Standstill::ForwardReset { safe: one, committed: two }));
+    assert!(of("`tally topic skip --to 2`", forward_reset(1, 2, 1)));
     assert!(of("`tally topic skip --to 2`", Standstill::LogTruncated { at: one, start: two }));
     assert!(of("`tally topic skip --to 1`", Standstill::BeyondLog { at: two, end: one }));
 }

@@ -1,0 +1,78 @@
+//! The usual topic: the topic of the counters whose definition names none. It is the attribute `topic` of the item
+//! `config`.
+//!
+//! The version of a row has an offset and a generation, but no topic. So these counters have their events from one topic
+//! as long as there are rows. An operator may move them to another one, whose generation is above every version in the
+//! table.
+
+use tally_core::definitions::Definitions;
+use tally_core::ports::Outcome;
+use tally_core::register::Standstill;
+
+use super::checkpoints::{CONFIG, Checkpoints, decode_definitions, key};
+use super::claims::Claims;
+use super::item::text;
+use super::likes::are_written;
+use super::table::Consistency;
+
+/// The counters of a deployment, and the topic of those whose definition names none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usual {
+    pub definitions: Definitions,
+    /// `None` until a consumer has begun with one.
+    pub topic: Option<String>,
+}
+
+impl Usual {
+    /// Returns whether the usual topic is not known yet, and may be `topic`.
+    pub fn is_open_to(&self, topic: &str) -> bool {
+        self.topic.is_none() && !self.definitions.name_topic(topic)
+    }
+}
+
+impl Checkpoints {
+    /// Returns the definitions and the usual topic, from one consistent read.
+    ///
+    /// # Errors
+    /// The table cannot be read, or what was found in it.
+    pub async fn usual(&self) -> Outcome<Usual> {
+        let found = self.table().get(key(CONFIG), Consistency::Strong).await?.unwrap_or_default();
+        let reader = self.table().reader(&found);
+        Ok(Usual { definitions: decode_definitions(&reader)?, topic: reader.get("topic")? })
+    }
+
+    /// Names `to` as the usual topic if `seen` is named now. Returns whether `to` is named afterwards. Safe to repeat: the
+    /// condition is false once it was carried out.
+    ///
+    /// # Errors
+    /// The table takes no write.
+    pub async fn move_usual(&self, seen: Option<&str>, to: &str) -> Outcome<bool> {
+        Ok(self.replace("topic", seen.map(text), text(to)).await? || self.usual().await?.topic.as_deref() == Some(to))
+    }
+
+    /// Returns why no consumer may write the events of `topic`; `None` if it may. `is_known` says whether anything is
+    /// stored of the topic. Reads rows only if nothing is.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub async fn misfit(
+        &self,
+        claims: &Claims,
+        usual: &Usual,
+        topic: &str,
+        is_known: bool,
+    ) -> Outcome<Option<Standstill>> {
+        if usual.definitions.name_topic(topic) {
+            return Ok(None);
+        }
+        let found = topic.to_owned();
+        if let Some(rows) = usual.topic.as_ref().filter(|usual| **usual != found) {
+            return Ok(Some(Standstill::OtherTopic { rows: rows.clone(), found }));
+        }
+        if is_known || !are_written(&self.connection, &usual.definitions).await? {
+            return Ok(None);
+        }
+        // A consumer that has begun with the topic meanwhile may have written these rows.
+        Ok(claims.topic(topic).await?.is_none().then_some(Standstill::TopicUnknown { found }))
+    }
+}
