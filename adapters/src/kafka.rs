@@ -42,4 +42,6 @@ pub use producer::{Producer, Transactions};
 pub use reader::{Member, TopicReader};
 pub use source::Source;
 pub use spreading::Spreading;
-pub use topics::{NeededTopic, create_topic, foreign_log, retention, say_whether_there, topic_settings};
+pub use topics::{
+    NeededTopic, create_topic, foreign_log, last_records, retention, say_whether_there, shared, topic_settings,
+};

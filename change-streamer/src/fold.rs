@@ -16,7 +16,7 @@ use tally_core::cached::{Cache, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tally_core::ports::{Intake, OwnedPartition};
-use tally_service::{Host, Patience, Stage};
+use tally_service::{Host, Patience, Seldom, Stage};
 use tokio::time::Instant;
 
 use partition::PartitionFold;
@@ -70,14 +70,19 @@ struct Cached {
     hold: Option<TakeOver>,
     /// When this fold may take the cache over.
     from: Instant,
+    /// When it was last logged that this failed.
+    said: Seldom,
 }
 
 /// How long a fold leaves the cache alone after another took it over: two that fight over it keep it empty.
 const LOST: Duration = Duration::from_secs(3);
 
+/// How often it is logged that the cache cannot be taken over.
+const SAID: Duration = Duration::from_secs(60);
+
 impl Cached {
     fn new(cache: Option<Arc<dyn Cache>>, deployment: DeploymentId, partition: u32) -> Self {
-        Self { cache, deployment, partition, hold: None, from: Instant::now() }
+        Self { cache, deployment, partition, hold: None, from: Instant::now(), said: Seldom::default() }
     }
 
     /// Tells the cache the values of a flush, also those that the table had already, and the standing behind all of
@@ -111,7 +116,10 @@ impl Cached {
         // Everything before the place of the standing is in the table by now.
         match cache.take_over(self.partition, &self.deployment, stated).await {
             Ok(hold) => self.hold = hold,
-            Err(fault) => tracing::warn!(partition = self.partition, %fault, "the cache was not taken over"),
+            Err(fault) if self.said.is_due(SAID) => {
+                tracing::warn!(partition = self.partition, %fault, "the cache was not taken over");
+            }
+            Err(_) => {}
         }
     }
 }

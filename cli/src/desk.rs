@@ -191,6 +191,11 @@ impl Desk {
         self.kafka.is_some()
     }
 
+    /// The same deployment without its Kafka, which does not answer.
+    pub(crate) fn without_kafka(self) -> Self {
+        Self { kafka: None, ..self }
+    }
+
     /// Waits until Kafka answers about a topic, for `patience`, and says what it waits for.
     ///
     /// # Errors

@@ -181,7 +181,7 @@ impl tally_service::App for App {
             writer: ports.producer.map(|producer| EventWriter::new(producer, &config, self.spreading.clone(), &host)),
             stop: host.stop(),
             clock: host.clock(),
-            tops: self.boards.map(|boards| Tops::follow(boards, self.blocks, &host)),
+            tops: self.boards.map(|boards| Tops::follow(boards, self.blocks, ports.tables.deployment(), &host)),
         });
         let writes = api.writer.is_some() && !matches!(gates.writes.guard, Guard::Shut);
         let front = front(api, gates, self.own);

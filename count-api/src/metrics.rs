@@ -39,7 +39,7 @@ catalogue! {
     BOARDS_AGE: Gauge Seconds "tally_boards_age_seconds" [],
         "How long ago the moment was that lists of what is trending are of.";
     BOARDS_UNREADABLE: Counter Count "tally_boards_unreadable_total" [],
-        "Records of the topic of boards that this build cannot read.";
+        "Records of the topic of boards that this build cannot read, or that are of another deployment.";
     BLOCKED: Gauge Count "tally_blocked_ids" [],
         "Ids that lists of what is trending leave out.";
     OPEN_GAPS: Gauge Count "tally_open_gaps" [],

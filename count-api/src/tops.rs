@@ -4,6 +4,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::HeaderValue;
 use bytes::Bytes;
@@ -11,11 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tally_core::ids::PostId;
 use tally_core::ports::TopicReader;
-use tally_core::ports::log::Records;
+use tally_core::ports::log::{Record, Records};
 use tally_core::time::UnixMillis;
 use tally_core::{Map, Set};
-use tally_service::{Host, Stage};
-use tally_trends::{BadPublished, Place, Published, Reason, Shelf, Top, Window};
+use tally_service::{Host, Seldom, Stage};
+use tally_trends::{Place, Published, Reason, Shelf, Top, Window};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
@@ -27,6 +28,9 @@ use crate::value::json;
 
 /// The most answers that are kept of a moment.
 const KEPT: usize = 1_000;
+
+/// How often another deployment in a topic is logged.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Which list a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -176,20 +180,26 @@ struct Shared {
 
 impl Tops {
     /// Starts the tasks that read the topics of boards and of blocked ids. The latter is compacted: a record's key is an
-    /// id, blocked while its last value is not empty. There is no list before the blocked ids are known.
-    pub(crate) fn follow(boards: Arc<dyn TopicReader>, blocks: Option<Arc<dyn TopicReader>>, host: &Host) -> Self {
+    /// id, blocked while its last value is not empty. There is no list before the blocked ids are known. Records that
+    /// name another deployment than `own` are skipped.
+    pub(crate) fn follow(
+        boards: Arc<dyn TopicReader>,
+        blocks: Option<Arc<dyn TopicReader>>,
+        own: Option<&str>,
+        host: &Host,
+    ) -> Self {
         let (tops, clock) = (Self::default(), host.clock());
         if let Some(blocks) = blocks {
             tops.0.blocked.write().unknown = true;
-            let tops = tops.clone();
+            let (tops, taken) = (tops.clone(), Taken::of("blocks", own));
             let block = move |records: Option<&Records>, is_whole| {
-                tops.block(records.map(ids).unwrap_or_default(), is_whole);
+                tops.block(records.map(|records| taken.ids(records)).unwrap_or_default(), is_whole);
             };
             host.spawn(Stage::Support, "blocks", Followed::new(blocks, clock, "blocks", block));
         }
-        let (followed, mut said) = (tops.clone(), false);
+        let (followed, mut taken) = (tops.clone(), Taken::of("boards", own));
         let take = move |records: Option<&Records>, is_whole| {
-            followed.take(records.map(|records| decode(records, &mut said)).unwrap_or_default(), is_whole);
+            followed.take(records.map(|records| taken.boards(records)).unwrap_or_default(), is_whole);
             if let Some(moment) = followed.0.shelf.read().moment() {
                 BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
             }
@@ -271,24 +281,60 @@ fn no_window(windows: &[Window]) -> Problem {
     Problem::BadQuery { parameter: Some(Parameter::named("window")), why: format!("there are {}", names.join(", ")) }
 }
 
-/// Decodes `records`. Counts those that cannot be read, and logs the first; `said` remembers that.
-fn decode(records: &Records, said: &mut bool) -> Vec<Published> {
-    let read = records.iter().filter_map(|record| Some(Published::read(record.key.unwrap_or_default(), record.value?)));
-    let known = read.filter_map(|read| {
-        let unreadable = |bad: BadPublished| {
-            BOARDS_UNREADABLE.counter(&[]).increment(1);
-            if !std::mem::replace(said, true) {
-                tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
-            }
-        };
-        read.map_err(unreadable).ok()
-    });
-    known.collect()
+/// Reads the records of one of the topics, and names what it skips.
+struct Taken {
+    what: &'static str,
+    /// The own deployment, if the store says its name.
+    own: Option<String>,
+    /// Whether a record that cannot be read was logged, and when another deployment was.
+    said: bool,
+    said_foreign: Seldom,
 }
 
-/// Returns the ids in `records`, each with whether it is blocked. A key that is no id is skipped, since no list has it.
-fn ids(records: &Records) -> Vec<(PostId, bool)> {
-    let id = |key: Option<&[u8]>| PostId::new(std::str::from_utf8(key?).ok()?).ok();
-    let read = records.iter().filter_map(|record| Some((id(record.key)?, record.value)));
-    read.map(|(id, value)| (id, value.is_some_and(|value| !value.is_empty()))).collect()
+impl Taken {
+    fn of(what: &'static str, own: Option<&str>) -> Self {
+        Self { what, own: own.map(str::to_owned), said: false, said_foreign: Seldom::default() }
+    }
+
+    /// Returns whether `record` names no deployment but the own one. Another one is logged, once a minute at most.
+    fn is_own(&self, record: &Record<'_>) -> bool {
+        let Some(other) = self.own.as_deref().and_then(|own| record.foreign(own)) else { return true };
+        if self.said_foreign.is_due(MINUTE) {
+            let (what, other) = (self.what, &*other);
+            tracing::error!(
+                other,
+                "another deployment writes the topic of {what}, and its records are skipped: give each deployment a topic of its own"
+            );
+        }
+        false
+    }
+
+    /// Decodes `records`. Counts those that cannot be read or are of another deployment, and logs the first.
+    fn boards(&mut self, records: &Records) -> Vec<Published> {
+        let mut known = Vec::new();
+        for record in records.iter() {
+            let Some(value) = record.value else { continue };
+            match self.is_own(&record).then(|| Published::read(record.key.unwrap_or_default(), value)) {
+                Some(Ok(message)) => {
+                    known.push(message);
+                    continue;
+                }
+                Some(Err(bad)) if !std::mem::replace(&mut self.said, true) => {
+                    tracing::error!(error = %bad, "the topic of boards has what this build cannot read: its lists may stand still");
+                }
+                Some(Err(_)) | None => {}
+            }
+            BOARDS_UNREADABLE.counter(&[]).increment(1);
+        }
+        known
+    }
+
+    /// Returns the ids in `records`, each with whether it is blocked. A key that is no id is skipped, since no list has
+    /// it.
+    fn ids(&self, records: &Records) -> Vec<(PostId, bool)> {
+        let id = |key: Option<&[u8]>| PostId::new(std::str::from_utf8(key?).ok()?).ok();
+        let own = records.iter().filter(|record| self.is_own(record));
+        let read = own.filter_map(|record| Some((id(record.key)?, record.value)));
+        read.map(|(id, value)| (id, value.is_some_and(|value| !value.is_empty()))).collect()
+    }
 }

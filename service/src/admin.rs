@@ -44,6 +44,10 @@ async fn set_log_level(State(level): State<Level>, headers: HeaderMap, body: Str
     if headers.contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "web pages may not change the log level\n").into_response();
     }
+    if body.trim().is_empty() {
+        let missing = "not a log level: the body is empty: send a level, such as info\n";
+        return (StatusCode::BAD_REQUEST, missing).into_response();
+    }
     match body.trim().parse::<Filter>() {
         Ok(filter) => {
             tracing::warn!(from = %level.filter(), to = %filter, "changing the log level");

@@ -1,5 +1,6 @@
 //! The composition root: it builds the adapters, or takes those of the local stack or a test, and starts the tasks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, Host, Invalid, Program, Stage, Stop};
+use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use crate::args::{Args, Config, Rules, Topics};
@@ -22,7 +23,10 @@ use crate::worker::{NOT_SET_UP, Shared, Worker};
 /// The flag that names the topic of changes.
 const CHANGES: &str = "changes-topic";
 
-/// How often the number of partitions of the topic of changes is checked.
+/// The flag that names the topic of boards.
+const BOARDS: &str = "boards-topic";
+
+/// How often the topics are checked.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// How long the answer may take.
@@ -141,6 +145,59 @@ async fn watch_topic(changes: Arc<dyn TopicReader>, partitions: usize, clock: Cl
     Ok(())
 }
 
+/// The topic of boards of the deployment `own`, which has to be its own.
+struct OwnBoards {
+    reader: Arc<dyn TopicReader>,
+    topic: String,
+    own: String,
+    /// The number of partitions of the log. Their ticks are in as many partitions of the topic, the first ones.
+    of: u32,
+    readiness: Readiness,
+    clock: Clock,
+}
+
+impl OwnBoards {
+    /// Returns the deployments of the last messages where this one writes, and the problem if there is another one.
+    async fn look(&self) -> Outcome<(BTreeSet<String>, Option<String>)> {
+        let last = kafka::last_records(&*self.reader).await?;
+        let here = last.iter().filter(|(partition, _)| partition.index < self.of);
+        let named = here.filter_map(|(_, records)| records.iter().last()?.deployment().map(String::from));
+        let named = BTreeSet::from_iter(named);
+        let other = named.iter().find(|named| **named != self.own);
+        let problem = other.map(|other| kafka::shared(&self.topic, other));
+        Ok((named, problem))
+    }
+
+    /// Refuses a topic with boards of another deployment. One that also has boards of this deployment is not refused:
+    /// the other one may have come later.
+    async fn require(&self, host: &Host) -> anyhow::Result<()> {
+        let (named, problem) = host.wait_for("kafka", Backoff::STORE, || self.look()).await?;
+        match problem {
+            Some(problem) if !named.contains(&self.own) => Err(Invalid::setting(BOARDS, problem).into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Task for OwnBoards {
+    /// While another deployment writes the topic as well, the process is not ready. It goes on, since readers skip the
+    /// boards of other deployments.
+    async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        loop {
+            if let Ok(Ok((_, problem))) = stop.unless_requested(timeout(PATIENCE, self.look())).await? {
+                match problem {
+                    Some(problem) => {
+                        tracing::error!(topic = self.topic, problem, "another deployment writes the topic of boards");
+                        self.readiness.not_ready(BOARDS, problem);
+                    }
+                    None => self.readiness.forget(BOARDS),
+                }
+            }
+            stop.unless_requested(self.clock.sleep(EVERY)).await?;
+        }
+    }
+}
+
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let Self { shards, topics, rules, ports } = self;
@@ -154,12 +211,26 @@ impl tally_service::App for App {
             readiness: host.readiness().clone(),
             clock: host.clock(),
         };
+        let own = tables.deployment().map(|own| OwnBoards {
+            reader: Arc::clone(&boards),
+            topic: topics.boards.clone(),
+            own: own.to_owned(),
+            of,
+            readiness: host.readiness().clone(),
+            clock: host.clock(),
+        });
         let boards = partitions(&host, &*boards, &topics.boards).await?;
+        if let Some(own) = &own {
+            own.require(&host).await?;
+        }
         let store = Arc::new(Changes::new(&tables));
         let log = log_of(&host, &store, &topics.changes, of).await?;
         let (watched, clock) = (Arc::clone(&changes), host.clock());
         host.spawn(Stage::Support, "topic", move |stop| watch_topic(watched, of as usize, clock, stop));
         host.spawn(Stage::Support, "boards", needed);
+        if let Some(own) = own {
+            host.spawn(Stage::Support, "own-boards", own);
+        }
         let patience = host.patience().on_fault(|_, fault, _| metrics::RETRIES.counter(&[fault.class()]).increment(1));
         let intake = join().context("cannot join the group")?;
         let shared = Arc::new(Shared {
@@ -169,6 +240,7 @@ impl tally_service::App for App {
             changes,
             producer,
             deployment: log.deployment,
+            name: tables.deployment().map(str::to_owned),
             store,
             partitions: of,
             boards,

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tally_adapters::dynamodb::changes::Changes;
 use tally_core::changes::{BadMessage, DeploymentId};
 use tally_core::fault::Fault;
-use tally_core::ports::log::{Outgoing, Records};
+use tally_core::ports::log::{DEPLOYMENT, Outgoing, Records};
 use tally_core::ports::{Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_service::metrics::OneMore;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) producer: Arc<dyn Producer>,
     /// The deployment that the log belongs to.
     pub(crate) deployment: DeploymentId,
+    /// The name of the deployment that boards carry, where the store says it.
+    pub(crate) name: Option<String>,
     /// What is stored about the log.
     pub(crate) store: Arc<Changes>,
     /// The number of partitions of the log.
@@ -216,12 +218,13 @@ impl Shared {
 
     /// Writes one message. Safe to repeat: a second copy changes nothing for readers.
     async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
+        let headers = self.name.as_deref().map(|name| (DEPLOYMENT, Some(name.as_bytes())));
         let record = || Outgoing {
             topic: &self.topics.boards,
             partition: Some(partition),
             key: Some(key.as_bytes()),
             value: value.as_deref(),
-            headers: &[],
+            headers: headers.as_slice(),
         };
         let send = || self.producer.send_at(record(), self.patience.clock().now());
         let sent = self.patience.answer("write a board", send).await;

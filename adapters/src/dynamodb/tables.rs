@@ -50,11 +50,16 @@ pub(super) async fn check(connection: &Connection, shape: &Shape<'_>) -> Outcome
     if !shape.is_streamed {
         return Ok(());
     }
-    if let Some(name) = table.table_arn() {
+    name_deployment(connection, &table);
+    check_likes(name, &table)
+}
+
+/// Remembers the deployment's name, which is that of its table `likes`.
+fn name_deployment(connection: &Connection, likes: &TableDescription) {
+    if let Some(name) = likes.table_arn() {
         // It may be set already, to the same name.
         let _ = connection.deployment.set(name.to_owned());
     }
-    check_likes(name, &table)
 }
 
 /// Returns whether the likes table holds an item; reads consistently.
@@ -184,8 +189,10 @@ pub async fn lacking_tables(connection: &Connection) -> Outcome<Vec<String>> {
 pub async fn missing_tables(connection: &Connection) -> Outcome<Vec<String>> {
     let mut missing = Vec::new();
     for shape in by_name(connection) {
-        if find(connection, shape.table.name).await?.is_none() {
-            missing.push(shape.table.name.to_owned());
+        match find(connection, shape.table.name).await? {
+            None => missing.push(shape.table.name.to_owned()),
+            Some(likes) if shape.is_streamed => name_deployment(connection, &likes),
+            Some(_) => {}
         }
     }
     Ok(missing)

@@ -9,8 +9,9 @@ use rdkafka::config::FromClientConfigAndContext as _;
 use rdkafka::types::RDKafkaErrorCode;
 use tally_core::changes::{BadMessage, DeploymentId, Message};
 use tally_core::fault::Fault;
+use tally_core::ports::log::Records;
 use tally_core::ports::{Outcome, TopicReader};
-use tally_core::topic::Offset;
+use tally_core::topic::{Offset, Partition};
 use tally_service::{Clock, Readiness, Stop, Task};
 use tokio::time::timeout;
 
@@ -134,16 +135,32 @@ pub fn say_whether_there(readiness: &Readiness, topic: &str, purpose: &str, is_t
 /// # Errors
 /// The topic cannot be read.
 pub async fn foreign_log(reader: &dyn TopicReader, deployment: &DeploymentId) -> Outcome<Option<String>> {
+    let last = last_records(reader).await?;
+    let mut other = last.iter().filter_map(|(partition, records)| {
+        let value = records.iter().last()?.value?;
+        let Err(BadMessage::Deployment(other)) = Message::read(value, deployment) else { return None };
+        Some(shared(&partition.topic, &other))
+    });
+    Ok(other.next())
+}
+
+/// Says that a topic has messages of the deployment `other`.
+pub fn shared(topic: &str, other: &str) -> String {
+    format!("`{topic}` has messages of another deployment, {other}: give each deployment a topic of its own")
+}
+
+/// Returns the last record of each partition, as a run of one. The last record of a compacted log is never dropped.
+///
+/// # Errors
+/// The topic cannot be read.
+pub async fn last_records(reader: &dyn TopicReader) -> Outcome<Vec<(Partition, Records)>> {
+    let mut found = Vec::new();
     for (partition, log) in reader.logs().await? {
         let last = Offset(log.end.0.saturating_sub(1)).max(log.start);
         let records = reader.read(&partition, last, log.end).await?;
-        let Some(value) = records.iter().last().and_then(|record| record.value) else { continue };
-        if let Err(BadMessage::Deployment(other)) = Message::read(value, deployment) {
-            let topic = &partition.topic;
-            return Ok(Some(format!(
-                "`{topic}` has messages of another deployment, {other}: give each deployment a topic of its own"
-            )));
+        if !records.is_empty() {
+            found.push((partition, records));
         }
     }
-    Ok(None)
+    Ok(found)
 }

@@ -78,6 +78,8 @@ impl Args {
             } else {
                 if topic.name == desk.changes_topic {
                     require_own(&desk, &reader, &missing_tables).await?;
+                } else if let Some(flag) = self.flag(topic.name) {
+                    require_lists(&desk, &reader, flag, missing_tables.len() == TABLES).await?;
                 }
                 found.push(topic.found(partitions));
                 // If the brokers do not say it for one topic, they are not asked for the others.
@@ -110,6 +112,12 @@ impl Args {
         let changed = self.writing.carry_out(&desk, "prepare", plan, create).await?;
         let (is_new, next) = adoption.map_or((true, start), |adopt| (false, vec![adopt]));
         Ok(prepared(&changed.with(found), &wrong, is_new, &next))
+    }
+
+    /// Returns the flag that names the topic, if it is one of the lists'.
+    fn flag(&self, topic: &str) -> Option<&'static str> {
+        let flags = [(&self.boards_topic, "--boards-topic"), (&self.blocks_topic, "--blocks-topic")];
+        flags.into_iter().find_map(|(name, flag)| (name == topic).then_some(flag))
     }
 
     /// Returns the topics, as infra/kafka.yaml has them.
@@ -214,6 +222,22 @@ async fn require_own(desk: &Desk, reader: &kafka::TopicReader, missing: &[String
         None => Ok(()),
         Some(problem) => Err(Usage(format!("{problem}, by --changes-topic")).into()),
     }
+}
+
+/// Checks that the existing topic of boards or blocks is not another deployment's: that its last records name no other
+/// one. Before there are tables, every record is another deployment's. Without the table `likes` alone, this cannot be
+/// told, and passes.
+async fn require_lists(desk: &Desk, reader: &kafka::TopicReader, flag: &str, is_new: bool) -> anyhow::Result<()> {
+    let last = kafka::last_records(reader).await.context("cannot read the topics of lists")?;
+    let other = last.iter().find_map(|(partition, records)| {
+        let record = records.iter().last()?;
+        let other = match desk.deployment() {
+            _ if is_new => record.deployment().unwrap_or("which it does not name".into()),
+            own => record.foreign(own.ok()?)?,
+        };
+        Some(kafka::shared(&partition.topic, &other))
+    });
+    other.map_or(Ok(()), |problem| Err(Usage(format!("{problem}, by {flag}")).into()))
 }
 
 /// Says what was changed, which settings of existing topics are `wrong`, and what to run `next`: the services or, if the

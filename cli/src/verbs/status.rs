@@ -8,9 +8,10 @@ mod rows;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
 use tally_core::format::Format;
+use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 use tally_service::{Secret, parse_duration};
 
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     service: Vec<Target>,
 }
+
+/// What is in Kafka.
+const OF_KAFKA: &str = "lag, misrouting, dead letters, consumers and change-streamers";
 
 #[derive(Debug, Default)]
 pub(crate) struct Status {
@@ -77,9 +81,14 @@ impl Status {
         self.not_looked_at.push((what, why.into()));
     }
 
-    /// Runs one part. If it fails, that is something wrong, and the other parts still run.
-    async fn look(&mut self, what: &'static str, at: impl AsyncFnOnce(&mut Self) -> anyhow::Result<()>) {
-        if let Err(error) = at(self).await {
+    /// Runs one part, for `patience`. If it fails, that is something wrong, and the other parts still run.
+    async fn look(
+        &mut self,
+        what: &'static str,
+        patience: Duration,
+        at: impl AsyncFnOnce(&mut Self) -> anyhow::Result<()>,
+    ) {
+        if let Err(error) = within(patience, at(self)).await {
             self.wrong("no answer", format!("{what}: {}", ended::line(&error)), None);
             self.unseen(what, "it gave no answer");
         }
@@ -133,10 +142,16 @@ impl From<Status> for Answer {
     }
 }
 
+/// Waits for an answer, for `patience`.
+async fn within<T>(patience: Duration, answer: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let answered = tokio::time::timeout(patience, answer).await;
+    answered.unwrap_or_else(|_| Err(anyhow!("no answer within {patience:?}, which --patience sets")))
+}
+
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { of, late, redis, redis_cluster, service } = self;
-        let desk = Desk::open(of).await?;
+        let mut desk = Desk::open(of).await?;
         let mut status = Status::default();
         let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
         let name = match &format {
@@ -148,16 +163,31 @@ impl Args {
         let fields = json!({"table_prefix": prefix, "region": region, "shards": shards.get(), "format": name});
         let format = format.as_ref().map_or("no format".to_owned(), Format::to_string);
         status.figure("deployment", format!("{}, {shards} shards a post, {format}", desk.name()), fields);
-        status.look("tables", async |status| looks::tables(&desk, status).await).await;
-        status.look("rows", async |status| rows::look(&desk, late, status).await).await;
-        status.look("changes", async |status| looks::stream(&desk, late, status).await).await;
-        status.look("counts", async |status| looks::counts(&desk, late, status).await).await;
+        let patience = desk.patience;
+        // Kafka is asked once. If it is silent, each look at it would wait as long.
+        if desk.has_kafka() {
+            let reader = desk.reader(&desk.topic)?;
+            let asked = within(patience, async { reader.exists().await.context("Kafka is away") });
+            if let Err(error) = asked.await {
+                status.wrong("no answer", format!("Kafka: {}", ended::line(&error)), None);
+                status.unseen("Kafka", format!("{OF_KAFKA}: it gave no answer"));
+                desk = desk.without_kafka();
+            }
+        } else {
+            status.unseen("Kafka", format!("{OF_KAFKA}: say --brokers"));
+        }
+        let desk = desk;
+        status.look("tables", patience, async |status| looks::tables(&desk, status).await).await;
+        status.look("rows", patience, async |status| rows::look(&desk, late, status).await).await;
+        status.look("changes", patience, async |status| looks::stream(&desk, late, status).await).await;
+        status.look("counts", patience, async |status| looks::counts(&desk, late, status).await).await;
         status.freshness(late, desk.clock.now());
-        status.look("Regions", async |status| looks::regions(&desk, status).await).await;
-        status.look("losses", async |status| looks::losses(&desk, status).await).await;
-        status.look("recounts", async |status| looks::recounts(&desk, status).await).await;
-        status.look("dead letters", async |status| looks::letters(&desk, status).await).await;
-        status.look("cache", async |status| looks::cache(&desk, redis, redis_cluster, late, status).await).await;
+        status.look("Regions", patience, async |status| looks::regions(&desk, status).await).await;
+        status.look("losses", patience, async |status| looks::losses(&desk, status).await).await;
+        status.look("recounts", patience, async |status| looks::recounts(&desk, status).await).await;
+        status.look("dead letters", patience, async |status| looks::letters(&desk, status).await).await;
+        let cache = async |status: &mut Status| looks::cache(&desk, redis, redis_cluster, late, status).await;
+        status.look("cache", patience, cache).await;
         processes::members(&desk, &mut status).await;
         processes::services(&desk, &service, &mut status);
         Ok(status.into())

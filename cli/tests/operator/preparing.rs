@@ -86,6 +86,35 @@ async fn a_log_of_changes_with_messages_of_another_deployment_is_refused_before_
     assert!(own.json()["found"].to_string().contains("topic changes is there"), "{own:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_of_lists_that_another_deployment_uses_is_refused() {
+    let stage = Stage::set().await;
+    let own = stage.deployment().await;
+    let before = stage.store().call("ListTables", json!({})).await;
+    let of_own = async |boards: &str, blocks: &str| {
+        run(&mut stage.command(&["prepare", "--boards-topic", boards, "--blocks-topic", blocks])).await
+    };
+    let named = [("tally.deployment", own.as_str())];
+    // A record without a name may be of an older version, or an id to block.
+    for (flag, boards, blocks, headers) in
+        [("boards", "likes.dlq", "likes", &[][..]), ("blocks", "likes", "likes.dlq", &named)]
+    {
+        stage.say("likes.dlq", 0, b"1", headers, Duration::ZERO).await;
+        let own = of_own(boards, blocks).await;
+        assert!(own.out.contains("topic likes.dlq is there"), "{own:?}");
+        let topics = ["likes", "changes", boards, blocks].map(str::to_owned);
+        let new = prepare(&stage, &stage.engines.brokers, &topics, &["--yes", "--why", "a test"]).await;
+        let refusal = format!("a topic of its own, by --{flag}-topic");
+        assert!(new.err.contains("another deployment") && new.err.contains(&refusal), "{new:?}");
+        assert_eq!(new.code, Some(2), "{new:?}");
+    }
+    stage.say("likes.dlq", 0, b"1", &[("tally.deployment", "theirs")], Duration::ZERO).await;
+    let own = of_own("likes.dlq", "likes").await;
+    assert_eq!(own.code, Some(2), "{own:?}");
+    assert!(own.err.contains("`likes.dlq` has messages of another deployment, theirs: give each"), "{own:?}");
+    assert_eq!(stage.store().call("ListTables", json!({})).await, before);
+}
+
 /// Needs real brokers: librdkafka's in-process cluster creates no topics.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tally_core::audit::QueueReason;
@@ -77,6 +77,26 @@ async fn a_consumer_that_is_dead_for_40_seconds_is_named_with_and_without_kafka(
     let json = said.json();
     assert!(said.code == Some(1) && said.out.contains("rows are late"), "the claims say it, too: {said:?}");
     assert_eq!((&json["fresh"], &json["lag"]), (&json!(false), &json!(null)), "{json}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_kafka_away_the_rest_is_said_within_the_patience() {
+    let stage = Stage::set().await;
+    let began = Instant::now();
+    let of = ["status", "--patience", "1s", "--late", "10m", "-o", "json"];
+    let said = run(stage.command(&of).env("TALLY_BROKERS", "127.0.0.1:1")).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}: {said:?}", began.elapsed());
+    let json = said.json();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!(json["wrong"][0]["what"], "no answer", "{json}");
+    let unseen = &json["not_looked_at"][0];
+    let why = "lag, misrouting, dead letters, consumers and change-streamers: it gave no answer";
+    assert_eq!((&unseen["what"], &unseen["why"]), (&json!("Kafka"), &json!(why)), "{json}");
+    let figures = &json["figures"];
+    assert!(
+        ["deployment", "tables", "rows", "changes", "counts", "losses"].iter().all(|name| figures[name].is_object()),
+        "{json}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

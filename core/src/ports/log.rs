@@ -1,6 +1,7 @@
 //! Kafka as services use it: the partitions that a consumer group assigns to this member, records to write, and topics
 //! to read outside of any group. The caller decides which record is an event and where reading starts.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,6 +11,9 @@ use super::Outcome;
 use crate::fault::Fault;
 use crate::time::UnixMillis;
 use crate::topic::{Log, Offset, Partition};
+
+/// The header that names the deployment of a record, in topics that another deployment may use by mistake.
+pub const DEPLOYMENT: &str = "tally.deployment";
 
 /// A header of a record: its name, and its value if it has one.
 pub type Header<'a> = (&'a str, Option<&'a [u8]>);
@@ -40,6 +44,16 @@ impl<'a> Record<'a> {
     /// Returns the last value of the header `name`.
     pub fn header(self, name: &str) -> Option<&'a [u8]> {
         self.headers().filter(|(found, _)| *found == name).last().and_then(|(_, value)| value)
+    }
+
+    /// Returns the deployment that it names.
+    pub fn deployment(self) -> Option<Cow<'a, str>> {
+        self.header(DEPLOYMENT).map(String::from_utf8_lossy)
+    }
+
+    /// Returns the deployment that it names, unless that is `own`. A record that names none passes as the own one.
+    pub fn foreign(self, own: &str) -> Option<Cow<'a, str>> {
+        self.deployment().filter(|named| named != own)
     }
 
     /// Returns the memory that it takes: its bytes and a flat charge, so that empty records are not free.

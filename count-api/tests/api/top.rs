@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tally_adapters::memory::log::Broker;
 use tally_core::ids::{CounterName, PostId, Region};
 use tally_core::ports::Producer as _;
-use tally_core::ports::log::Outgoing;
+use tally_core::ports::log::{DEPLOYMENT, Outgoing};
 use tally_count_api::{App, Config};
 use tally_trends::{Claim, Place, Ranked, Reason, Tick, Window, Writer, Written, mark};
 use tokio::time::{Instant, sleep};
@@ -24,6 +24,8 @@ struct Boards {
     broker: Broker,
     /// The marks of the boards that each partition has written.
     marks: [u64; PARTITIONS as usize],
+    /// The deployment that each record names, if it names one.
+    of: Option<&'static str>,
 }
 
 fn window(text: &str) -> Window {
@@ -34,7 +36,7 @@ impl Boards {
     fn new() -> Self {
         let broker = Broker::new();
         broker.create_topic("boards", 1);
-        Self { broker, marks: [0; PARTITIONS as usize] }
+        Self { broker, marks: [0; PARTITIONS as usize], of: None }
     }
 
     async fn api(&self) -> Api {
@@ -50,14 +52,17 @@ impl Boards {
     }
 
     async fn block(&self, id: &str, value: Option<&[u8]>) {
-        let record = Outgoing { topic: "blocks", partition: Some(0), key: Some(id.as_bytes()), value, headers: &[] };
-        self.broker.send(record).await.unwrap();
+        self.record("blocks", id, value).await;
     }
 
     async fn send(&self, key: &str, value: &[u8]) {
-        let (key, value) = (Some(key.as_bytes()), Some(value));
-        let record = Outgoing { topic: "boards", partition: Some(0), key, value, headers: &[] };
-        self.broker.send(record).await.unwrap();
+        self.record("boards", key, Some(value)).await;
+    }
+
+    async fn record(&self, topic: &str, key: &str, value: Option<&[u8]>) {
+        let headers = self.of.map(|of| (DEPLOYMENT, Some(of.as_bytes())));
+        let (key, headers) = (Some(key.as_bytes()), headers.as_slice());
+        self.broker.send(Outgoing { topic, partition: Some(0), key, value, headers }).await.unwrap();
     }
 
     /// Writes a board of a partition, for the day, from a moment on.
@@ -255,4 +260,30 @@ async fn nothing_is_listed_before_it_is_known_what_is_blocked() {
     assert_eq!(get(api.address, "/v1/top?window=24h").await.status, 503, "there is no such topic yet");
     boards.broker.create_topic("blocks", 1);
     loaded(&api, T).await;
+}
+
+#[tokio::test]
+async fn boards_and_blocks_of_another_deployment_are_skipped() {
+    const OWN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table/likes";
+    let (mut boards, mut others) = (Boards::new(), Boards::new());
+    (boards.of, others.of) = (Some(OWN), Some("another"));
+    others.broker = boards.broker.clone();
+    others.broker.create_topic("blocks", 1);
+    others.board(0, T + 5, None, &[("theirs", 99)]).await;
+    others.ticks(T + 5, Claim::Exact).await;
+    others.block("a", Some(b"1")).await;
+    let api = boards.blocking_api().await;
+    assert_eq!(api.tables.connection().deployment(), Some(OWN));
+    let answer = get(api.address, "/v1/top?window=24h").await;
+    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "lists-not-loaded"));
+    boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;
+    boards.ticks(T, Claim::Exact).await;
+    loaded(&api, T).await;
+    assert_eq!(get(api.address, "/v1/top?window=24h").await.json()["items"], list(&[("a", 9), ("b", 5)]));
+    // A record of the own deployment blocks, and one of another does not unblock.
+    boards.block("b", Some(b"1")).await;
+    others.block("b", None).await;
+    boards.block("a", Some(b"1")).await;
+    let lists = async || get(api.address, "/v1/top?window=24h").await.json()["items"] == list(&[]);
+    eventually("both are blocked", lists).await;
 }

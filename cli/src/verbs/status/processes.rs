@@ -9,7 +9,7 @@ use tally_adapters::kafka::Member;
 use tally_core::ports::TopicReader as _;
 use tally_service::Host;
 
-use super::Status;
+use super::{Status, within};
 use crate::desk::Desk;
 use crate::ended;
 use crate::probe::{Found, Target};
@@ -32,7 +32,7 @@ pub(super) async fn members(desk: &Desk, status: &mut Status) {
             let partitions = reader.logs().await?.len();
             anyhow::Ok((reader.members().await?, u32::try_from(partitions)?))
         };
-        match looked.await {
+        match within(desk.patience, looked).await {
             Err(error) => status.unseen(what, format!("Kafka does not say who is in {group}: {}", ended::line(&error))),
             Ok((members, partitions)) => seen(what, group, topic, members, partitions, status),
         }

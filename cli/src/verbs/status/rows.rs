@@ -36,7 +36,6 @@ pub(super) async fn look(desk: &Desk, late: Duration, status: &mut Status) -> an
         misrouting(desk, &seen, status).await?;
         in_kafka(&seen, status)
     } else {
-        status.unseen("Kafka", "lag, misrouting, dead letters, consumers and change-streamers: say --brokers");
         stored(desk, topic.as_ref()).await?
     };
     status.lag = parts.iter().map(|part| part.lag).sum();

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
 use tally_core::changes::{Body, DeploymentId, LossNumber, Message};
 use tally_core::ids::CounterName;
-use tally_core::ports::log::{Outgoing, TopicReader as _, Written};
+use tally_core::ports::log::{DEPLOYMENT, Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Condition, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store};
@@ -185,4 +185,51 @@ async fn a_topic_with_another_number_of_partitions_is_refused_by_name() {
     let end = running.ended().await;
     assert_eq!(end.exit(), Exit::CONFIG, "{end}");
     assert!(end.to_string().contains("its topic had 2 partitions and has 3 now"), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_some_is_named() {
+    let theirs = async |world: &World, of: &str| {
+        let headers = [(DEPLOYMENT, Some(of.as_bytes()))];
+        let record =
+            Outgoing { topic: BOARDS, partition: Some(0), key: Some(b"tick/0"), value: None, headers: &headers };
+        world.broker.send(record).await.unwrap();
+    };
+    let world = World::new(PARTITIONS, &BOTH).await;
+    theirs(&world, "another").await;
+    let end = world.start().ended().await;
+    assert_eq!(end.exit(), Exit::CONFIG, "{end}");
+    let problem = "`boards` has messages of another deployment, another: give each deployment a topic of its own";
+    assert!(end.to_string().contains("boards-topic") && end.to_string().contains(problem), "{end}");
+    assert_eq!(named(&world).await, ["another"], "it has published nothing");
+    // Its own boards come first here, and so it goes on.
+    let world = World::new(PARTITIONS, &BOTH).await;
+    let producer = world.producer();
+    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
+    let running = world.start();
+    world.feed(&mut relay, 20).await;
+    running.ready().await.unwrap();
+    let own = world.store.connection.deployment().unwrap();
+    let written = named(&world).await;
+    assert!(!written.is_empty() && written.iter().all(|of| of == own), "{written:?}");
+    // Once the ticks that are under way are written, none follows before the next look.
+    world.clock.sleep(Duration::from_secs(5)).await;
+    theirs(&world, "another").await;
+    world.clock.sleep(Duration::from_secs(60)).await;
+    let report = running.host().readiness().report();
+    let Some(Condition::NotReady(why)) = report.conditions.get("boards-topic") else { panic!("{report:?}") };
+    assert!(why == problem && !report.ready, "{why}");
+    world.feed(&mut relay, 120).await;
+    running.ready().await.unwrap();
+}
+
+/// Returns the deployments that the records of the topic of boards name.
+async fn named(world: &World) -> Vec<String> {
+    let reader = world.broker.reader("test", BOARDS);
+    let mut named = Vec::new();
+    for (partition, log) in reader.logs().await.unwrap() {
+        let records = reader.read(&partition, log.start, log.end).await.unwrap();
+        named.extend(records.iter().map(|record| record.deployment().expect("a name").into_owned()));
+    }
+    named
 }
