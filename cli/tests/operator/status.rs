@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use tally_core::audit::QueueReason;
@@ -12,6 +12,7 @@ use tally_core::register::Generation;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_testkit::process::run;
+use tokio::time::Instant;
 
 use crate::stage::Stage;
 
