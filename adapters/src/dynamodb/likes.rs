@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashSet};
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::changes::Nonce;
-use tally_core::definitions::Definitions;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterName, MemberKey, RESERVED, ReservedKey, RowKey, UserId, check_id};
 use tally_core::ports::Outcome;
@@ -255,29 +254,6 @@ fn gone(row: &Item) -> Option<u64> {
 
 fn is_counted(row: &ScannedRow) -> bool {
     ReservedKey::read(&row.sort).is_none_or(ReservedKey::is_counted)
-}
-
-/// Returns whether a consumer has written a row of a counter whose definition names no topic. Reads consistently, up to the
-/// first such row.
-///
-/// # Errors
-/// The table cannot be read.
-pub(super) async fn are_written(connection: &Connection, defined: &Definitions) -> Outcome<bool> {
-    let is_written = |row: &Item| {
-        let key = row.get("pk").and_then(|pk| pk.as_s().ok()?.parse::<RowKey>().ok());
-        let has_own = |key: RowKey| defined.named(key.counter.name.as_str()).is_some_and(|found| found.topic.is_some());
-        (row.contains_key("v") || row.contains_key("to")) && key.is_some_and(|key| !has_own(key))
-    };
-    let (table, mut start) = (connection.likes(), None);
-    loop {
-        let scan = table.scan(Some("#pk,#v,#to")).limit(ROWS).set_exclusive_start_key(start);
-        let reply = scan.send().await.map_err(|error| table.fault(&error))?;
-        start = reply.last_evaluated_key;
-        let found = reply.items.unwrap_or_default().iter().any(is_written);
-        if found || start.is_none() {
-            return Ok(found);
-        }
-    }
 }
 
 /// What the rows of a deployment whose checkpoints are lost show: their generation, and which sums there are.

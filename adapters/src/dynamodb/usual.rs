@@ -10,9 +10,7 @@ use tally_core::ports::Outcome;
 use tally_core::register::Standstill;
 
 use super::checkpoints::{CONFIG, Checkpoints, decode_definitions, key};
-use super::claims::Claims;
 use super::item::text;
-use super::likes::are_written;
 use super::table::Consistency;
 
 /// The counters of a deployment, and the topic of those whose definition names none.
@@ -27,6 +25,12 @@ impl Usual {
     /// Returns whether the usual topic is not known yet, and may be `topic`.
     pub fn is_open_to(&self, topic: &str) -> bool {
         self.topic.is_none() && !self.definitions.name_topic(topic)
+    }
+
+    /// Returns why no consumer may write the events of `topic`; `None` if it may.
+    pub fn misfit(&self, topic: &str) -> Option<Standstill> {
+        let rows = self.topic.as_ref().filter(|usual| *usual != topic && !self.definitions.name_topic(topic))?;
+        Some(Standstill::OtherTopic { rows: rows.clone(), found: topic.to_owned() })
     }
 }
 
@@ -48,31 +52,5 @@ impl Checkpoints {
     /// The table takes no write.
     pub async fn move_usual(&self, seen: Option<&str>, to: &str) -> Outcome<bool> {
         Ok(self.replace("topic", seen.map(text), text(to)).await? || self.usual().await?.topic.as_deref() == Some(to))
-    }
-
-    /// Returns why no consumer may write the events of `topic`; `None` if it may. `is_known` says whether anything is
-    /// stored of the topic. Reads rows only if nothing is.
-    ///
-    /// # Errors
-    /// A table cannot be read.
-    pub async fn misfit(
-        &self,
-        claims: &Claims,
-        usual: &Usual,
-        topic: &str,
-        is_known: bool,
-    ) -> Outcome<Option<Standstill>> {
-        if usual.definitions.name_topic(topic) {
-            return Ok(None);
-        }
-        let found = topic.to_owned();
-        if let Some(rows) = usual.topic.as_ref().filter(|usual| **usual != found) {
-            return Ok(Some(Standstill::OtherTopic { rows: rows.clone(), found }));
-        }
-        if is_known || !are_written(&self.connection, &usual.definitions).await? {
-            return Ok(None);
-        }
-        // A consumer that has begun with the topic meanwhile may have written these rows.
-        Ok(claims.topic(topic).await?.is_none().then_some(Standstill::TopicUnknown { found }))
     }
 }

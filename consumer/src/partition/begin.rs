@@ -91,7 +91,7 @@ pub(super) async fn begin(
 async fn topic(shared: &Shared, partition: &Partition, usual: &Usual) -> Outcome<(Topic, Option<Standstill>)> {
     let name = &*partition.topic;
     let stored = shared.claims.topic(name).await?;
-    let misfit = shared.deployment.misfit(&shared.claims, usual, name, stored.is_some()).await?;
+    let misfit = usual.misfit(name);
     let names = misfit.is_none() && usual.is_open_to(name);
     if names && !shared.deployment.move_usual(None, name).await? {
         return Err(Fault::Transient("another topic was begun meanwhile".to_owned()));

@@ -36,15 +36,6 @@ async fn named(world: &World) -> Option<String> {
     Checkpoints::new(&world.store.connection).usual().await.unwrap().topic
 }
 
-/// Takes away what builds before this one did not store.
-async fn forget_the_name(world: &World) {
-    let update = json!({
-        "TableName": "checkpoints", "Key": {"id": {"S": "config"}}, "UpdateExpression": "REMOVE #t",
-        "ExpressionAttributeNames": {"#t": "topic"},
-    });
-    world.store.call("UpdateItem", update).await;
-}
-
 /// The offsets of the other topic are those of the rows, so its events would be taken for old ones and dropped.
 #[tokio::test(start_paused = true)]
 async fn a_second_topic_of_the_same_counters_stands_still_and_the_first_goes_on() {
@@ -109,28 +100,4 @@ async fn of_two_topics_that_are_begun_at_once_one_is_read() {
             consumer.kill().await;
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn rows_of_an_earlier_build_are_of_the_topic_that_is_known() {
-    let mut world = World::new(1).await;
-    world.broker.create_topic(OTHER, 1);
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
-    world.stop(consumer).await;
-    forget_the_name(&world).await;
-    unlike(&world, "u");
-    let other = world.consumer_of_topic(OTHER);
-    says(&other, "nothing is known of `others`").await;
-    assert_eq!(named(&world).await, None);
-    world.is_right().await;
-    let consumer = world.consumer();
-    world.say(0, "w", Like);
-    world.reaches_ends().await;
-    assert_eq!(named(&world).await.as_deref(), Some(TOPIC));
-    says(&other, "the rows are of `likes`").await;
-    world.is_right().await;
-    world.stop(consumer).await;
-    world.stop(other).await;
 }

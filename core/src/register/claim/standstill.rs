@@ -16,12 +16,6 @@ pub enum Standstill {
          with `tally topic adopt --topic {found}`"
     )]
     OtherTopic { rows: String, found: String },
-    /// Nothing is stored of the topic, although consumers have written rows of its counters.
-    #[error(
-        "there are rows, and nothing is known of `{found}`: say `--topic` with the topic that they are of, or go on with `{found}` by \
-         `tally topic adopt --topic {found}`"
-    )]
-    TopicUnknown { found: String },
     /// The topic was deleted and created again.
     #[error(
         "the topic is {found}, but its rows are of {expected}: it was created again, and `tally topic adopt` goes on with it"
@@ -64,7 +58,6 @@ impl Standstill {
     pub const NAMES: &'static [&'static str] = &[
         "paused",
         "other_topic",
-        "topic_unknown",
         "topic_replaced",
         "fewer_partitions",
         "new_partition",
@@ -79,7 +72,6 @@ impl Standstill {
         match self {
             Self::Paused => "paused",
             Self::OtherTopic { .. } => "other_topic",
-            Self::TopicUnknown { .. } => "topic_unknown",
             Self::TopicReplaced { .. } => "topic_replaced",
             Self::FewerPartitions { .. } => "fewer_partitions",
             Self::NewPartition { .. } => "new_partition",

@@ -211,7 +211,6 @@ fn what_a_standstill_says_names_the_command_that_ends_it() {
     assert!(of("`tally topic adopt`", Standstill::NewPartition { known: 2 }));
     let other = Standstill::OtherTopic { rows: "a".to_owned(), found: "b".to_owned() };
     assert!(of("`--topic a`", other.clone()) && of("`tally topic adopt --topic b`", other));
-    assert!(of("`tally topic adopt --topic b`", Standstill::TopicUnknown { found: "b".to_owned() }));
     let (one, two) = (Offset(1), Offset(2));
     assert!(of("`tally topic skip --to 2`", forward_reset(1, 2, 1)));
     assert!(of("`tally topic skip --to 2`", Standstill::LogTruncated { at: one, start: two }));
