@@ -149,7 +149,7 @@ impl tally_service::App for App {
         let reserved = reserves.then(|| Reserved::new("listen", self.config.listen)).transpose()?;
         let (config, ports) = (self.config, self.ports);
         let shards = Deployment { tables: &ports.tables, shards: config.shards }.join(&host).await?;
-        let definitions = FollowDefinitions::begin(&ports.tables, &host).await?;
+        let definitions = FollowDefinitions::begin(&ports.tables, &config.topic, &host).await?;
         let (defined, topic) = (definitions.defined(), config.topic.clone());
         let defined_too = definitions.defined();
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
@@ -173,12 +173,14 @@ impl tally_service::App for App {
             table,
             rows: Rows::new(&ports.tables),
             shards,
-            defined: defined_too,
+            defined: defined_too.clone(),
             watches,
             milestones,
             heartbeat: config.heartbeat,
             caching: Caching::new(config.max_age, config.fresh_within, gates.reads.guard.is_closed()),
-            writer: ports.producer.map(|producer| EventWriter::new(producer, &config, self.spreading.clone(), &host)),
+            writer: ports
+                .producer
+                .map(|producer| EventWriter::new(producer, &config, defined_too, self.spreading.clone(), &host)),
             stop: host.stop(),
             clock: host.clock(),
             tops: self.boards.map(|boards| Tops::follow(boards, self.blocks, ports.tables.deployment(), &host)),

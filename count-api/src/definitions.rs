@@ -1,12 +1,12 @@
-//! Which counters the deployment has, and which Regions an answer adds up. Both are read at the start and every second, so
-//! that no request waits for them.
+//! Which counters the deployment has, from which topic those without a `topic` have their events, and which Regions an
+//! answer adds up. All are read at the start and every second, so that no request waits for them.
 
 use tally_adapters::dynamodb::regions::NamedRegions;
 use tally_adapters::dynamodb::{Checkpoints, Connection};
 use tally_core::backoff::Backoff;
 use tally_core::definitions::{Definition, Definitions, SubjectField};
 use tally_core::ports::Outcome;
-use tally_service::Host;
+use tally_service::{Host, Readiness};
 use tokio::sync::watch;
 
 use crate::error::{Problem, Result};
@@ -14,19 +14,23 @@ use crate::error::{Problem, Result};
 /// The name under which the start waits for the first read.
 const DEPENDENCY: &str = "counters";
 
-/// The counters that were read last. Clones see the same ones.
+/// The condition of readiness that the topic is the deployment's, named as the flag.
+const TOPIC: &str = "topic";
+
+/// The counters that were read last, and whether those without a topic have their events from another topic than
+/// `--topic`. Clones see the same.
 #[derive(Clone, Debug)]
-pub struct Defined(watch::Receiver<Definitions>);
+pub struct Defined(watch::Receiver<(Definitions, bool)>);
 
 impl Defined {
     /// Returns every counter, likes first.
     pub fn all(&self) -> Definitions {
-        self.0.borrow().clone()
+        self.0.borrow().0.clone()
     }
 
     /// Returns the counters of a kind of subject, likes first.
     pub fn of(&self, subject: SubjectField) -> Vec<Definition> {
-        self.0.borrow().iter().filter(|definition| definition.subject == subject).cloned().collect()
+        self.0.borrow().0.iter().filter(|definition| definition.subject == subject).cloned().collect()
     }
 
     /// Returns the counter `name` of a kind of subject.
@@ -34,9 +38,15 @@ impl Defined {
     /// # Errors
     /// Such subjects have no counter of this name.
     pub fn named(&self, subject: SubjectField, name: &str) -> Result<Definition> {
-        let counters = self.0.borrow();
-        let found = counters.named(name).filter(|definition| definition.subject == subject);
+        let latest = self.0.borrow();
+        let found = latest.0.named(name).filter(|definition| definition.subject == subject);
         found.cloned().ok_or(Problem::UnknownCounter)
+    }
+
+    /// Returns whether the counters without a topic have their events from another topic than `--topic`, so that no
+    /// event written there counts.
+    pub fn is_of_another_topic(&self) -> bool {
+        self.0.borrow().1
     }
 }
 
@@ -44,18 +54,22 @@ impl Defined {
 /// [`FollowStandings`](crate::read::FollowStandings).
 pub struct FollowDefinitions {
     deployment: Checkpoints,
-    latest: watch::Sender<Definitions>,
+    /// That of `--topic`.
+    topic: String,
+    readiness: Readiness,
+    latest: watch::Sender<(Definitions, bool)>,
 }
 
 impl FollowDefinitions {
-    /// Waits for the first read, before which a defined counter would be called unknown.
+    /// Waits for the first read, before which a defined counter would be called unknown. `topic` is that of `--topic`.
     ///
     /// # Errors
     /// A fault that does not pass, or a stop.
-    pub async fn begin(connection: &Connection, host: &Host) -> anyhow::Result<Self> {
-        let deployment = Checkpoints::new(connection);
-        let (counters, _) = host.wait_for(DEPENDENCY, Backoff::STORE, || deployment.defined()).await?;
-        Ok(Self { deployment, latest: watch::Sender::new(counters) })
+    pub async fn begin(connection: &Connection, topic: &str, host: &Host) -> anyhow::Result<Self> {
+        let (deployment, latest) = (Checkpoints::new(connection), watch::Sender::default());
+        let this = Self { deployment, topic: topic.to_owned(), readiness: host.readiness().clone(), latest };
+        host.wait_for(DEPENDENCY, Backoff::STORE, || this.follow()).await?;
+        Ok(this)
     }
 
     /// Returns a view of what was read last.
@@ -66,8 +80,21 @@ impl FollowDefinitions {
     /// Reads once, and returns the Regions whose entries an answer adds up. If that fails, the earlier counters stay, since
     /// none is ever removed.
     pub(crate) async fn follow(&self) -> Outcome<NamedRegions> {
+        let usual = self.deployment.usual().await?;
         let (counters, regions) = self.deployment.defined().await?;
-        self.latest.send_replace(counters);
+        let other = usual.topic.filter(|topic| *topic != self.topic);
+        self.latest.send_replace((counters, other.is_some()));
+        match other {
+            Some(other) => self.readiness.not_ready(TOPIC, self.misnamed(&other)),
+            None => self.readiness.forget(TOPIC),
+        }
         Ok(regions)
+    }
+
+    fn misnamed(&self, other: &str) -> String {
+        format!(
+            "--topic is `{}`, and the rows are of the events of `{other}`: start this process with that",
+            self.topic
+        )
     }
 }

@@ -138,9 +138,12 @@ pub enum Problem {
     BrokerAway(LoggedCause),
     /// Kafka does not take the event, and answers: the time, the size or a permission is wrong.
     #[error(
-        "Kafka refuses the event, and it does not count: a clock, a permission or a size is wrong, as this process logs"
+        "Kafka refuses the event, and it most likely does not count: a clock, a permission or a size is wrong, as this process logs"
     )]
     EventRefused(LoggedCause),
+    /// A write of a counter whose events are taken from another topic than `--topic`.
+    #[error("the event was not sent: this process was started with another --topic than the one that is counted")]
+    OtherTopic,
     #[error("too many listeners")]
     TooManyListeners,
     #[error("the request failed here")]
@@ -267,7 +270,9 @@ impl Problem {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy"),
             Self::StoreAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "store-away", "Store away"),
             Self::BrokerAway(_) => (StatusCode::SERVICE_UNAVAILABLE, "broker-away", "Broker away"),
-            Self::EventRefused(_) => (StatusCode::SERVICE_UNAVAILABLE, "event-refused", "Event refused"),
+            Self::EventRefused(_) | Self::OtherTopic => {
+                (StatusCode::SERVICE_UNAVAILABLE, "event-refused", "Event refused")
+            }
             Self::TooManyListeners => (StatusCode::SERVICE_UNAVAILABLE, "too-many-listeners", "Too many listeners"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
         }

@@ -92,7 +92,7 @@ pub struct Gates {
     pub writes: Gate,
     /// For createCounter, which takes an administrator's token, or a write token if there are none.
     pub admin: Gate,
-    /// Where only programs and pages of this very host are answered: pages of which other origins are, too.
+    /// If set, only programs and pages of this host and of these origins are answered.
     pub own_pages: Option<Arc<[String]>>,
     /// Which pages of other origins may read our answers.
     pub cors: Option<CorsLayer>,

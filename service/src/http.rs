@@ -71,8 +71,9 @@ pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener
     Reserved::new(flag, address)?.listen()
 }
 
-/// An address that is taken, and on which connections are refused until [`Reserved::listen`]. A client of a process
-/// that still waits for something knows at once.
+/// An address that is bound, and on which connections are refused until [`Reserved::listen`]. A client of a process
+/// that still waits for something knows at once. Another process may bind the address, too; then the second one to
+/// listen fails.
 #[derive(Debug)]
 pub struct Reserved {
     socket: TcpSocket,

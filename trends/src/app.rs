@@ -1,6 +1,5 @@
 //! The composition root: it builds the adapters, or takes those of the local stack or a test, and starts the tasks.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
+use tally_core::topic::Offset;
 use tally_service::metrics::Catalogue;
 use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
@@ -25,6 +25,9 @@ const CHANGES: &str = "changes-topic";
 
 /// The flag that names the topic of boards.
 const BOARDS: &str = "boards-topic";
+
+/// How many of the last records of each partition of boards the start looks at for one of its own.
+const LOOKED_AT: u64 = 1_000;
 
 /// How often the topics are checked.
 const EVERY: Duration = Duration::from_secs(60);
@@ -157,25 +160,39 @@ struct OwnBoards {
 }
 
 impl OwnBoards {
-    /// Returns the deployments of the last messages where this one writes, and the problem if there is another one.
-    async fn look(&self) -> Outcome<(BTreeSet<String>, Option<String>)> {
+    /// Returns the problem if a last record where this deployment writes is of another one.
+    async fn look(&self) -> Outcome<Option<String>> {
         let last = kafka::last_records(&*self.reader).await?;
         let here = last.iter().filter(|(partition, _)| partition.index < self.of);
-        let named = here.filter_map(|(_, records)| records.iter().last()?.deployment().map(String::from));
-        let named = BTreeSet::from_iter(named);
-        let other = named.iter().find(|named| **named != self.own);
-        let problem = other.map(|other| kafka::shared(&self.topic, other));
-        Ok((named, problem))
+        let other = here.filter_map(|(_, records)| records.iter().last()?.foreign(&self.own)).next();
+        Ok(other.map(|other| kafka::shared(&self.topic, &other)))
     }
 
-    /// Refuses a topic with boards of another deployment. One that also has boards of this deployment is not refused:
+    /// Returns whether one of the last [`LOOKED_AT`] records of a partition is of this deployment.
+    async fn has_own(&self) -> Outcome<bool> {
+        let logs = self.reader.logs().await?;
+        for (partition, log) in logs.iter().filter(|(partition, _)| partition.index < self.of) {
+            let mut from = Offset(log.end.0.saturating_sub(LOOKED_AT)).max(log.start);
+            while from < log.end {
+                let records = self.reader.read(partition, from, log.end).await?;
+                if records.iter().any(|record| record.deployment().is_some_and(|named| named == self.own)) {
+                    return Ok(true);
+                }
+                from = records.last_offset().map_or(log.end, Offset::next);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses a topic with boards of another deployment. One that lately had boards of this deployment is not refused:
     /// the other one may have come later.
     async fn require(&self, host: &Host) -> anyhow::Result<()> {
-        let (named, problem) = host.wait_for("kafka", Backoff::STORE, || self.look()).await?;
-        match problem {
-            Some(problem) if !named.contains(&self.own) => Err(Invalid::setting(BOARDS, problem).into()),
-            _ => Ok(()),
-        }
+        let look = || async {
+            let Some(problem) = self.look().await? else { return Ok(None) };
+            Ok((!self.has_own().await?).then_some(problem))
+        };
+        let problem = host.wait_for("kafka", Backoff::STORE, look).await?;
+        problem.map_or(Ok(()), |problem| Err(Invalid::setting(BOARDS, problem).into()))
     }
 }
 
@@ -184,7 +201,7 @@ impl Task for OwnBoards {
     /// boards of other deployments.
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         loop {
-            if let Ok(Ok((_, problem))) = stop.unless_requested(timeout(PATIENCE, self.look())).await? {
+            if let Ok(Ok(problem)) = stop.unless_requested(timeout(PATIENCE, self.look())).await? {
                 match problem {
                     Some(problem) => {
                         tracing::error!(topic = self.topic, problem, "another deployment writes the topic of boards");

@@ -56,7 +56,7 @@ async fn what_waits_in_a_partition_is_its_log_behind_what_is_finished() {
 async fn a_topic_that_events_are_written_to_and_that_is_missing_is_named_and_the_process_is_not_ready() {
     let (broker, store) = (broker([0; 3]).await, Store::start().await);
     let host = Host::new("test").with_clock(Clock::starting_at(BEGAN));
-    let definitions = crate::definitions::FollowDefinitions::begin(&store.connection, &host).await.unwrap();
+    let definitions = crate::definitions::FollowDefinitions::begin(&store.connection, "likes", &host).await.unwrap();
     let reading = broker.clone();
     let mut follow = FollowPartitions {
         topics: Arc::new(move |topic: &str| Ok(Arc::new(reading.reader("test", topic)) as Arc<dyn TopicReader>)),

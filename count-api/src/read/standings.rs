@@ -53,6 +53,7 @@ pub struct Standings {
     /// The store's time.
     clock: Clock,
     fresh_within: Duration,
+    /// The tables are whole, and `--topic` is the deployment's.
     whole: Whole,
 }
 
@@ -96,7 +97,7 @@ impl Standings {
         (!self.outdoes(id, number, &known, now)).then_some(answer)
     }
 
-    /// Returns whether the tables are whole and no loss is open in the counter's partition.
+    /// Returns whether the tables are whole, `--topic` is the deployment's, and no loss is open in the counter's partition.
     pub fn is_lossless(&self, id: &CounterId) -> bool {
         (self.whole)() && self.known.borrow().is_lossless(id)
     }
@@ -189,7 +190,8 @@ impl FollowStandings {
 
     /// Returns a view of the standings that this task reads.
     pub fn standings(&self) -> Standings {
-        let (known, whole) = (self.known.subscribe(), Arc::clone(&self.whole));
+        let (known, whole, defined) = (self.known.subscribe(), Arc::clone(&self.whole), self.definitions.defined());
+        let whole = Arc::new(move || whole() && !defined.is_of_another_topic());
         Standings { known, clock: self.clock, fresh_within: self.fresh_within, whole }
     }
 

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 
 use super::chosen::Chosen;
 use crate::args::Config;
+use crate::definitions::Defined;
 use crate::error::{LoggedCause, Problem, Result};
 use crate::metrics::WRITES;
 
@@ -36,6 +37,7 @@ const NO_REMOVAL: &str = "the counter's definition has no action that takes away
 pub struct EventWriter {
     producer: Arc<dyn Producer>,
     topic: String,
+    defined: Defined,
     spreading: Spreading,
     budget: Duration,
     clock: Clock,
@@ -45,10 +47,16 @@ pub struct EventWriter {
 
 impl EventWriter {
     /// Creates a writer through `producer`. `spreading` chooses the partitions of sums.
-    pub fn new(producer: Arc<dyn Producer>, config: &Config, spreading: Spreading, host: &Host) -> Self {
+    pub fn new(
+        producer: Arc<dyn Producer>,
+        config: &Config,
+        defined: Defined,
+        spreading: Spreading,
+        host: &Host,
+    ) -> Self {
         let (topic, budget) = (config.topic.clone(), config.write_budget);
         let (clock, chance) = (host.clock(), host.chance().fork());
-        Self { producer, topic, spreading, budget, clock, chance, gatherings: Gatherings::default() }
+        Self { producer, topic, defined, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
 
     /// Writes an event about a counter to the definition's topic, or to that of likes, and returns the event's time
@@ -56,7 +64,8 @@ impl EventWriter {
     /// share one event. Each write is counted under one of `kinds`, even if it shares its event.
     ///
     /// # Errors
-    /// The definition has no action of that direction, or Kafka did not acknowledge the event.
+    /// The definition has no action of that direction, the topic is not the deployment's, or Kafka did not acknowledge
+    /// the event.
     pub(super) async fn say(
         &self,
         chosen: &Chosen,
@@ -65,6 +74,9 @@ impl EventWriter {
         said: Said<'_>,
     ) -> Result<UnixMillis> {
         chosen.definition.action(direction).ok_or(Problem::NoAction(NO_REMOVAL))?;
+        if chosen.definition.topic.is_none() && self.defined.is_of_another_topic() {
+            return Err(Problem::OtherTopic);
+        }
         let sent = match said {
             Said::Member(_) => self.event(chosen, direction, said).await,
             Said::Amount(n) => self.gatherings.add(self, chosen, direction, n).await,

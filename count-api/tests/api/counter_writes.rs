@@ -6,7 +6,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::TopicReader;
 use tally_count_api::Config;
 
-use crate::harness::{Answer, Api, BEGAN, WRITING, ask, get, post, several};
+use crate::harness::{Answer, Api, BEGAN, WRITING, ask, eventually, get, post, several};
 
 /// Returns the values of a topic's records, and checks that all are events of the definitions.
 pub(crate) async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
@@ -159,6 +159,34 @@ async fn a_broker_that_is_away_or_refuses_the_event_is_named_and_the_client_wait
     }
     api.broker.refuse_writes("likes", None);
     assert!(each_kind(&api).await.iter().all(|answer| answer.status == 202));
+}
+
+#[tokio::test]
+async fn a_topic_that_is_not_the_deployments_any_more_gets_no_event_and_nothing_is_called_exact() {
+    let api = Api::counting(Config::default(), WRITING).await;
+    api.plant("p", 3, 1).await;
+    let readiness = api.running.host().readiness();
+    let (checkpoints, is_exact) =
+        (api.tables.checkpoints(), async || get(api.address, "/v1/posts/p/likes").await.json()["exact"] == true);
+    assert!(checkpoints.move_usual(None, "likes").await.unwrap() && is_exact().await);
+    assert!(each_kind(&api).await.iter().all(|answer| answer.status == 202));
+    assert!(checkpoints.move_usual(Some("likes"), "moved").await.unwrap());
+    eventually("the process is not ready", async || !readiness.report().ready).await;
+    let report = format!("{:?}", readiness.report());
+    assert!(report.contains("--topic is `likes`") && report.contains("`moved`"), "{report}");
+    let before = written(&api, "likes").await.len();
+    for answer in each_kind(&api).await {
+        assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "event-refused"));
+        assert!(answer.json()["detail"].as_str().unwrap().contains("the event was not sent"));
+    }
+    assert_eq!(written(&api, "likes").await.len(), before);
+    assert!(!is_exact().await);
+    // A counter with a topic of its own is none of these.
+    let target = "/v1/hashtags/rust/counters/posts/members/p-1";
+    assert_eq!(ask(api.address, "PUT", target).await.status, 202);
+    assert!(checkpoints.move_usual(Some("moved"), "likes").await.unwrap());
+    eventually("the process is ready", async || readiness.report().ready).await;
+    assert!(is_exact().await && each_kind(&api).await.iter().all(|answer| answer.status == 202));
 }
 
 #[tokio::test]

@@ -262,6 +262,13 @@ async fn nothing_is_listed_before_it_is_known_what_is_blocked() {
     loaded(&api, T).await;
 }
 
+/// Returns `tally_boards_unreadable_total` of this process. No other test in it adds to that.
+fn unreadable() -> u64 {
+    let rendered = tally_service::metrics::install().render();
+    let count = rendered.lines().find_map(|line| line.strip_prefix("tally_boards_unreadable_total "));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
 #[tokio::test]
 async fn boards_and_blocks_of_another_deployment_are_skipped() {
     const OWN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table/likes";
@@ -272,8 +279,10 @@ async fn boards_and_blocks_of_another_deployment_are_skipped() {
     others.board(0, T + 5, None, &[("theirs", 99)]).await;
     others.ticks(T + 5, Claim::Exact).await;
     others.block("a", Some(b"1")).await;
-    let api = boards.blocking_api().await;
+    let (before, api) = (unreadable(), boards.blocking_api().await);
     assert_eq!(api.tables.connection().deployment(), Some(OWN));
+    // Their board and its ticks have been read.
+    eventually("they are counted", async || unreadable() >= before + 1 + u64::from(PARTITIONS)).await;
     let answer = get(api.address, "/v1/top?window=24h").await;
     assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "lists-not-loaded"));
     boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;

@@ -128,7 +128,7 @@ async fn a_partition_whose_log_lost_its_end_is_exact_in_the_generation_in_which_
 async fn a_log_that_is_not_set_up_yet_is_waited_for_by_name() {
     let (store, host) = (Store::start().await, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     let (config, ports) = (Config::default(), Ports::over(&store.connection));
-    let definitions = FollowDefinitions::begin(&ports.tables, &host).await.unwrap();
+    let definitions = FollowDefinitions::begin(&ports.tables, "likes", &host).await.unwrap();
     let mut opening = Box::pin(Reader::open(
         &config,
         &ports.tables,

@@ -99,7 +99,7 @@ impl World {
         let whole = Arc::new(AtomicBool::new(true));
         let is_whole = Arc::clone(&whole);
         let is_whole = Arc::new(move || is_whole.load(Ordering::SeqCst));
-        let definitions = FollowDefinitions::begin(&ports.tables, &host).await.unwrap();
+        let definitions = FollowDefinitions::begin(&ports.tables, "likes", &host).await.unwrap();
         let opened =
             Reader::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, definitions, is_whole, &host);
         let reader = opened.await.unwrap();

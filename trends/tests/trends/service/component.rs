@@ -12,6 +12,7 @@ use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Condition, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store};
 use tally_trends::{App, BoardRules, Claim, Place, Ports, Reason, Rules, Top, Topics};
+use tokio::time::timeout;
 
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
 
@@ -24,6 +25,9 @@ impl Producer for Timed {
         self.0.append(record, self.1.now())
     }
 }
+
+/// How long a test waits, by the paused clock.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 pub(crate) struct World {
     pub(crate) broker: Broker,
@@ -189,15 +193,16 @@ async fn a_topic_with_another_number_of_partitions_is_refused_by_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_some_is_named() {
-    let theirs = async |world: &World, of: &str| {
-        let headers = [(DEPLOYMENT, Some(of.as_bytes()))];
+    let theirs = async |world: &World| {
+        let headers = [(DEPLOYMENT, Some("another".as_bytes()))];
         let record =
             Outgoing { topic: BOARDS, partition: Some(0), key: Some(b"tick/0"), value: None, headers: &headers };
         world.broker.send(record).await.unwrap();
     };
     let world = World::new(PARTITIONS, &BOTH).await;
-    theirs(&world, "another").await;
-    let end = world.start().ended().await;
+    theirs(&world).await;
+    let running = world.start();
+    let end = timeout(DEADLINE, running.ended()).await.expect("it is refused");
     assert_eq!(end.exit(), Exit::CONFIG, "{end}");
     let problem = "`boards` has messages of another deployment, another: give each deployment a topic of its own";
     assert!(end.to_string().contains("boards-topic") && end.to_string().contains(problem), "{end}");
@@ -208,19 +213,27 @@ async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_
     let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
     let running = world.start();
     world.feed(&mut relay, 20).await;
-    running.ready().await.unwrap();
+    timeout(DEADLINE, running.ready()).await.expect("ready in time").unwrap();
     let own = world.store.connection.deployment().unwrap();
     let written = named(&world).await;
     assert!(!written.is_empty() && written.iter().all(|of| of == own), "{written:?}");
     // Once the ticks that are under way are written, none follows before the next look.
     world.clock.sleep(Duration::from_secs(5)).await;
-    theirs(&world, "another").await;
+    theirs(&world).await;
+    let other_is_named = |running: &Running| {
+        let report = running.host().readiness().report();
+        let Some(Condition::NotReady(why)) = report.conditions.get("boards-topic") else { panic!("{report:?}") };
+        assert!(why == problem && !report.ready, "{why}");
+    };
     world.clock.sleep(Duration::from_secs(60)).await;
-    let report = running.host().readiness().report();
-    let Some(Condition::NotReady(why)) = report.conditions.get("boards-topic") else { panic!("{report:?}") };
-    assert!(why == problem && !report.ready, "{why}");
+    other_is_named(&running);
+    // Nor is a restart refused, although the other one wrote last.
+    running.kill().await;
+    let running = world.start();
+    assert!(timeout(Duration::from_secs(30), running.ended()).await.is_err(), "it goes on");
+    other_is_named(&running);
     world.feed(&mut relay, 120).await;
-    running.ready().await.unwrap();
+    timeout(DEADLINE, running.ready()).await.expect("ready in time").unwrap();
 }
 
 /// Returns the deployments that the records of the topic of boards name.
