@@ -22,6 +22,7 @@ use tally_core::topic::Offset;
 use crate::change::{Changed, Changing, Writing};
 use crate::desk::{Desk, WHOLE};
 use crate::said::{Answer, Table, add, or_dash};
+use crate::verbs::audit::CLOSES;
 use crate::verbs::counters;
 use crate::verbs::pause::Settle;
 use crate::verbs::topic::{Adoption, Seen, Sums};
@@ -68,8 +69,7 @@ impl Verb {
                     adopted.context("cannot adopt the tables")?,
                     "tables or configuration changed meanwhile: look again"
                 );
-                Ok("adopted: no count is exact until an audit has passed; tally-batch-recount --watch starts one by itself"
-                    .to_owned())
+                Ok(format!("adopted: {CLOSES}"))
             });
             changed.await?
         };
@@ -166,6 +166,7 @@ impl<'a> Lost<'a> {
         let mut plan = vec![format!(
             "write `config` with {shards} shards and {defined} counters; a ladder is raised by --milestones again"
         )];
+        plan.push(format!("name `{}` as the topic of counters that name none: --topic", self.config.topic));
         plan.extend(topics.iter().flat_map(|adoption| adoption.plan(self.desk)));
         plan.push(format!("begin the log of changes in generation {}", log.generation));
         plan

@@ -15,6 +15,10 @@ use crate::change::Changing;
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Table, past};
 
+/// What an operator hears wherever a loss was opened.
+pub(crate) const CLOSES: &str =
+    "no count is exact until an audit has passed; tally-batch-recount --watch starts one by itself";
+
 /// How many of the latest runs are searched for the last audit.
 const RUNS: u32 = 100;
 

@@ -12,6 +12,7 @@ use tally_core::time::UnixMillis;
 
 use crate::desk::{Desk, Where};
 use crate::said::{Answer, Table, add, or_dash, past};
+use crate::verbs::audit::CLOSES;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -95,6 +96,5 @@ async fn losses(desk: &Desk) -> anyhow::Result<Answer> {
     if open.is_empty() {
         return Ok(Answer::new(open, "no loss is open"));
     }
-    Ok(Answer::new(open, format!("{table}\nan audit closes them; tally-batch-recount --watch starts one by itself"))
-        .wrong_if(true))
+    Ok(Answer::new(open, format!("{table}\n{CLOSES}")).wrong_if(true))
 }

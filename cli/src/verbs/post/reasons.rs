@@ -23,6 +23,7 @@ use tally_core::time::UnixMillis;
 use super::seen::{Found, Sources, Stands};
 use crate::desk::Desk;
 use crate::said::{self, ago};
+use crate::verbs::audit::CLOSES;
 
 /// How many runs are searched for withheld corrections, and how many lines of the ledger for corrections that were
 /// made.
@@ -150,10 +151,8 @@ fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
     let loss = |number: &LossNumber| {
         let known = stands.losses.0.get(number);
         let (kind, detail) = known.map_or(("loss", "it is not stored any more"), |loss| (&loss.kind, &loss.what));
-        let advice =
-            "no count is exact until an audit has gone through, which tally-batch-recount --watch starts by itself";
         let json = json!({"loss": number.0, "kind": kind, "detail": detail});
-        Reason::new("loss", format!("{kind}: {detail} ({}); {advice}", number.0), json)
+        Reason::new("loss", format!("{kind}: {detail} ({}); {CLOSES}", number.0), json)
     };
     let mut reasons: Vec<Reason> = standing.open.iter().map(loss).collect();
     match standing.as_of {

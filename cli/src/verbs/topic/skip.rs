@@ -13,11 +13,11 @@ use crate::change::Changing;
 use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::Answer;
+use crate::verbs::audit::CLOSES;
 use crate::verbs::pause::{SKIP, Settle, replace, while_paused};
 
 /// What follows a skip.
-const AUDIT: &str = "no count is exact until an audit has passed, which tally-batch-recount --watch starts by itself. Then \
-                     counts agree with their rows; the events that were left out are in neither";
+const AFTERWARDS: &str = "then counts agree with their rows; the events that were left out are in neither";
 
 /// The kind of the loss that a skip opens.
 const SKIPPED: &str = "skipped";
@@ -66,7 +66,7 @@ impl Args {
                 skip.store(topic).await?;
             }
             let part = &skip.part.partition;
-            Ok(format!("{part} goes on at {to}; {AUDIT}"))
+            Ok(format!("{part} goes on at {to}; {CLOSES}; {AFTERWARDS}"))
         });
         Ok(changed.await?.into())
     }
