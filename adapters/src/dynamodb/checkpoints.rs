@@ -2,7 +2,8 @@
 //! format it is written. Every process reads it when it starts; the first one that writes rows or counts creates it.
 //! (Claims, the topic of likes, and what is stored of the log `changes`, have modules of their own.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use tally_core::definitions::{Definitions, Entry};
@@ -67,6 +68,11 @@ fn encode_definitions(definitions: &Definitions) -> AttributeValue {
         })
     };
     AttributeValue::L(definitions.iter().map(|definition| entry(Entry::from(definition))).collect())
+}
+
+/// Returns the definitions as they are stored: not at all where there are likes alone.
+pub(super) fn stored_definitions(definitions: &Definitions) -> Option<AttributeValue> {
+    (*definitions != Definitions::likes_alone()).then(|| encode_definitions(definitions))
 }
 
 /// Decodes the counters' definitions. Where none are stored, there are likes alone.
@@ -210,7 +216,7 @@ impl Checkpoints {
             "shards": number(of.shards),
             "adopted": number(now),
             "topic": text(&*of.topic),
-            "counters": (of.definitions != Definitions::likes_alone()).then(|| encode_definitions(&of.definitions)),
+            "counters": stored_definitions(&of.definitions),
             "milestones": (!of.ladder.is_empty()).then(|| text(of.ladder.to_string())),
         };
         self.put_new_config(config).await
@@ -292,20 +298,33 @@ impl Checkpoints {
     }
 
     /// Replaces the definitions `seen` by `to`, which begins with the same ones. Returns `false` where others are
-    /// stored. Safe to repeat: a repetition after a success returns `false`.
+    /// stored, or a definition names the usual topic: a consumer may have begun with it since the caller looked. Safe to
+    /// repeat: a repetition after a success returns `false`.
     ///
     /// # Errors
     /// The table takes no write.
     pub async fn define(&self, seen: &Definitions, to: &Definitions) -> Outcome<bool> {
-        let stands = (*seen != Definitions::likes_alone()).then(|| encode_definitions(seen));
-        self.replace("counters", stands, encode_definitions(to)).await
+        let mut values = Values::default();
+        let mut condition = values.same("counters", stored_definitions(seen));
+        let own: BTreeSet<&str> = to.iter().filter_map(|definition| definition.topic.as_deref()).collect();
+        for topic in own {
+            let topic = values.add(text(topic));
+            let _ = write!(condition, " AND (attribute_not_exists(#topic) OR #topic<>{topic})");
+        }
+        self.replace("counters", encode_definitions(to), &condition, values).await
     }
 
-    /// Sets an attribute to `to` if it still is `seen`. Returns whether it did.
-    pub(super) async fn replace(&self, name: &str, seen: Option<AttributeValue>, to: AttributeValue) -> Outcome<bool> {
-        let mut values = Values::from([(":to", to)]);
-        let condition = format!("attribute_exists(#id) AND {}", values.same(name, seen));
-        let update = format!("SET #{name}=:to");
+    /// Sets an attribute to `to` if `condition` holds, whose values are `values`. Returns whether it did.
+    pub(super) async fn replace(
+        &self,
+        name: &str,
+        to: AttributeValue,
+        condition: &str,
+        mut values: Values,
+    ) -> Outcome<bool> {
+        let to = values.add(to);
+        let condition = format!("attribute_exists(#id) AND {condition}");
+        let update = format!("SET #{name}={to}");
         Ok(self.table().update_if(key(CONFIG), &update, &condition, values).await?.is_done())
     }
 
@@ -325,7 +344,8 @@ impl Checkpoints {
     /// # Errors
     /// The table takes no write.
     pub async fn raise_ladder(&self, seen: &Ladder, to: &Ladder) -> Outcome<bool> {
-        let stands = (!seen.is_empty()).then(|| text(seen.to_string()));
-        self.replace("milestones", stands, text(to.to_string())).await
+        let mut values = Values::default();
+        let stands = values.same("milestones", (!seen.is_empty()).then(|| text(seen.to_string())));
+        self.replace("milestones", text(to.to_string()), &stands, values).await
     }
 }

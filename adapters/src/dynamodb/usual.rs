@@ -9,9 +9,9 @@ use tally_core::definitions::Definitions;
 use tally_core::ports::Outcome;
 use tally_core::register::Standstill;
 
-use super::checkpoints::{CONFIG, Checkpoints, decode_definitions, key};
+use super::checkpoints::{CONFIG, Checkpoints, decode_definitions, key, stored_definitions};
 use super::item::text;
-use super::table::Consistency;
+use super::table::{Consistency, Values};
 
 /// The counters of a deployment, and the topic of those whose definition names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,12 +45,18 @@ impl Checkpoints {
         Ok(Usual { definitions: decode_definitions(&reader)?, topic: reader.get("topic")? })
     }
 
-    /// Names `to` as the usual topic if `seen` is named now. Returns whether `to` is named afterwards. Safe to repeat: the
-    /// condition is false once it was carried out.
+    /// Names `to` as the usual topic if the counters and the usual topic still are as `seen`: an operator may have defined
+    /// a counter with `to` for its own topic since. Returns whether `to` is named afterwards. Safe to repeat: the condition
+    /// is false once it was carried out.
     ///
     /// # Errors
     /// The table takes no write.
-    pub async fn move_usual(&self, seen: Option<&str>, to: &str) -> Outcome<bool> {
-        Ok(self.replace("topic", seen.map(text), text(to)).await? || self.usual().await?.topic.as_deref() == Some(to))
+    pub async fn move_usual(&self, seen: &Usual, to: &str) -> Outcome<bool> {
+        let mut values = Values::default();
+        let stands = values.same("topic", seen.topic.as_deref().map(text));
+        let counters = values.same("counters", stored_definitions(&seen.definitions));
+        let condition = format!("{stands} AND {counters}");
+        let is_moved = self.replace("topic", text(to), &condition, values).await?;
+        Ok(is_moved || self.usual().await?.topic.as_deref() == Some(to))
     }
 }

@@ -94,8 +94,8 @@ fn parse(text: &str) -> anyhow::Result<Definitions> {
     Ok(Definitions::new(&counters)?)
 }
 
-/// Returns the stored definitions, and those of `wanted` that are new. `topic` is the deployment's topic of likes, if no consumer has begun
-/// with one.
+/// Returns the stored definitions, and those of `wanted` that are new. Where no usual topic is stored
+/// yet, it is `topic`.
 ///
 /// # Errors
 /// A counter that is stored would change, or one has `topic` for its own; or the definitions cannot be read.

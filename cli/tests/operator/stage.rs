@@ -11,7 +11,7 @@ use serde_json::json;
 use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{self, Connection, Consistency};
+use tally_adapters::dynamodb::{self, Connection, Consistency, Usual};
 use tally_adapters::kafka;
 use tally_change_streamer as streamer;
 use tally_core::cached::StandingAt;
@@ -81,7 +81,7 @@ impl Stage {
         let begins = logs.iter().map(|(_, log)| log.end).collect();
         let topic = Topic::first(logs[0].1.topic.clone(), begins);
         stage.claims.begin_topic("likes", &topic).await.unwrap();
-        assert!(stage.checkpoints.move_usual(None, "likes").await.unwrap());
+        assert!(stage.checkpoints.move_usual(&Usual::default(), "likes").await.unwrap());
         stage.catch_up().await;
         stage
     }

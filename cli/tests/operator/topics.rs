@@ -199,7 +199,8 @@ async fn an_adoption_that_ended_before_it_named_the_topic_is_made_once_more() {
     let stage = Stage::set().await;
     let done = async || done(&stage, &[&["adopt"], &MOVED[..]].concat()).await;
     assert_eq!(done().await.code, Some(0));
-    assert!(stage.checkpoints.move_usual(Some("moved"), "likes").await.unwrap());
+    let seen = stage.checkpoints.usual().await.unwrap();
+    assert!(stage.checkpoints.move_usual(&seen, "likes").await.unwrap());
     let again = done().await;
     assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(stage.claims.topic("moved").await.unwrap().unwrap().current().number, 3);

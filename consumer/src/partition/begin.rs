@@ -85,16 +85,18 @@ pub(super) async fn begin(
     }))
 }
 
-/// Returns what is stored of the topic, and why no consumer may write its events. If it is read for the first time, first
-/// stores all that Kafka says of it. If it is the first one that no definition names, stores before that that it is the
-/// usual topic. Safe to repeat: what is stored stays.
+/// Returns what is stored of the topic, and why no consumer may write its events. The first consumer of the topic stores what
+/// Kafka says of it. If no definition names the topic and no usual one is stored, this names it as the usual one before
+/// that. Safe to repeat: what is stored stays.
 async fn topic(shared: &Shared, partition: &Partition, usual: &Usual) -> Outcome<(Topic, Option<Standstill>)> {
     let name = &*partition.topic;
     let stored = shared.claims.topic(name).await?;
     let misfit = usual.misfit(name);
     let names = misfit.is_none() && usual.is_open_to(name);
-    if names && !shared.deployment.move_usual(None, name).await? {
-        return Err(Fault::Transient("another topic was begun meanwhile".to_owned()));
+    if names && !shared.deployment.move_usual(usual, name).await? {
+        return Err(Fault::Transient(
+            "there is no `config`, or its topic or counters were changed meanwhile".to_owned(),
+        ));
     }
     if let Some(topic) = stored {
         return Ok((topic, misfit));

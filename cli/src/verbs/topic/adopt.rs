@@ -1,5 +1,6 @@
-//! `tally topic adopt`: has consumers go on with a topic that was created anew, has another number of partitions, takes
-//! the place of the topic that the rows are of, or of which nothing is stored although there are rows.
+//! `tally topic adopt`: has consumers go on with a topic that they do not read by themselves. It was created anew or has
+//! another number of partitions; or the rows are of another topic, whose place it takes; or there are rows and nothing is
+//! stored of it.
 //!
 //! `Adoption::of` decides what to do: begin a new *generation*, whose versions are above all earlier ones. `tally adopt
 //! tables` uses `Adoption`, too.
@@ -17,6 +18,7 @@ use crate::change::Changing;
 use crate::desk::Desk;
 use crate::ended::Usage;
 use crate::said::Answer;
+use crate::verbs::audit::CLOSES;
 use crate::verbs::pause::{ADOPT, Settle, replace, while_paused};
 
 /// The kind of the loss that an adoption opens.
@@ -188,7 +190,7 @@ impl Adoption {
             ));
         } else {
             plan.push(format!("begin generation {number} at its start: {again} records are read"));
-            plan.push("open a loss: what the topic of before had unread is lost".to_owned());
+            plan.push("open a loss: events that consumers have not read yet are lost with the topic before".to_owned());
             plan.extend(
                 from.as_ref().map(|from| format!("name {name} in place of {from}, whose consumers stand still")),
             );
@@ -218,7 +220,8 @@ impl Adoption {
         };
         let adopted = while_paused(desk, before, settle, async |paused| {
             let mut adoption = self.again(desk).await?;
-            adoption.to.is_paused = before.is_paused;
+            // A pause of a topic that was not the usual one is left over from the adoption of another one.
+            adoption.to.is_paused = before.is_paused && adoption.from.is_none();
             adoption.store(desk, Some(paused)).await
         });
         adopted.await?;
@@ -226,21 +229,20 @@ impl Adoption {
         Ok(self.said())
     }
 
-    /// Names the topic as the usual one, if another one or none is, and has consumers of that other one look at it. Its
-    /// generation is stored by now, so no consumer begins with it in an earlier one. Safe to repeat: it replaces no other
-    /// name than the one that was seen, and a claim may be raised at any time.
+    /// Names the topic as the usual one, if another one or none is. The generation of the topic is stored by now, so no
+    /// consumer begins with it in an earlier one. Safe to repeat: it replaces no other name than the one that was seen.
     async fn take_its_place(&self, desk: &Desk, seen: &Seen) -> anyhow::Result<()> {
         if seen.misfit.is_none() {
             return Ok(());
         }
-        let moved = desk.checkpoints.move_usual(seen.usual.topic.as_deref(), &self.name).await;
+        if let Some(from) = &self.from {
+            let paused = pause_for_good(desk, from).await;
+            paused.with_context(|| format!("cannot pause the consumers of `{from}`: run this again"))?;
+        }
+        let moved = desk.checkpoints.move_usual(&seen.usual, &self.name).await;
         let moved = moved.context("cannot name the topic")?;
-        ensure!(moved, "another topic than `{}` was adopted meanwhile: look again", self.name);
-        let Some(from) = &self.from else { return Ok(()) };
-        let before = desk.claims.topic(from).await.context("cannot read what is known of the topic before")?;
-        let partitions = before.map_or(0, |topic| topic.current().partitions());
-        let raised = desk.claims.raise_all(from, partitions).await;
-        raised.with_context(|| format!("cannot raise the claims of `{from}`: stop its consumers"))
+        ensure!(moved, "another topic than `{}` was named, or counters were defined, meanwhile: look again", self.name);
+        Ok(())
     }
 
     /// Looks at the topic once more, while consumers stand still. Fails if it has changed in another way meanwhile.
@@ -256,9 +258,7 @@ impl Adoption {
         if self.has_grown {
             return format!("adopted as generation {number}: producers may go on");
         }
-        format!(
-            "adopted as generation {number}: start consumers; no count is exact until an audit has passed; tally-batch-recount --watch starts one"
-        )
+        format!("adopted as generation {number}: start consumers; {CLOSES}")
     }
 
     /// Sets the group's offsets to the topic's start where it has committed others. Safe to repeat.
@@ -305,6 +305,16 @@ impl Adoption {
         }
         Ok(())
     }
+}
+
+/// Pauses the topic whose place another one takes, and has its consumers look at that. This comes before the other topic
+/// is named: an adoption that is cut off in between is repeated, and one that is cut off afterwards leaves no consumer of
+/// the topic before at work. The pause stays: no consumer may read this topic until it is adopted again. Safe to repeat.
+async fn pause_for_good(desk: &Desk, from: &str) -> anyhow::Result<()> {
+    let Some(seen) = desk.claims.topic(from).await? else { return Ok(()) };
+    let paused = Topic { is_paused: true, ..seen.clone() };
+    ensure!(desk.claims.replace_topic(from, &seen, &paused).await?, "`{from}` was changed by another meanwhile");
+    Ok(desk.claims.raise_all(from, paused.current().partitions()).await?)
 }
 
 /// Returns the greatest generation that a row has, or may get by what is known of the topic or of `from`, whose place it
