@@ -11,7 +11,7 @@ use futures_util::stream::BoxStream;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment};
+use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment, Usual};
 use tally_adapters::{dynamodb, kafka};
 use tally_batch_recount::Calls;
 use tally_consumer::{group_of, letters_of, replay_group};
@@ -194,6 +194,37 @@ impl Desk {
     /// The same deployment without its Kafka, which does not answer.
     pub(crate) fn without_kafka(self) -> Self {
         Self { kafka: None, ..self }
+    }
+
+    /// Returns the topic of the counters whose definition names none: the stored one or, before a consumer has begun, that
+    /// of `--topic`.
+    ///
+    /// # Errors
+    /// Another one is stored than `--topic` says.
+    pub(crate) async fn usual_topic(&self) -> anyhow::Result<String> {
+        let usual = self.checkpoints.usual().await.context("cannot read the counters")?;
+        self.told(usual)
+    }
+
+    /// Returns the topic of `--topic`, if counters have their events from it: the usual one, or one that a definition
+    /// names.
+    ///
+    /// # Errors
+    /// No counter has events from it.
+    pub(crate) async fn counted_topic(&self) -> anyhow::Result<String> {
+        let usual = self.checkpoints.usual().await.context("cannot read the counters")?;
+        if usual.definitions.name_topic(&self.topic) { Ok(self.topic.clone()) } else { self.told(usual) }
+    }
+
+    fn told(&self, usual: Usual) -> anyhow::Result<String> {
+        match usual.topic {
+            Some(usual) if usual != self.topic => Err(Usage(format!(
+                "the events of counters without a topic come from `{usual}`, and --topic is `{}`: say --topic {usual}",
+                self.topic
+            ))
+            .into()),
+            _ => Ok(self.topic.clone()),
+        }
     }
 
     /// Waits until Kafka answers about a topic, for `patience`, and says what it waits for.

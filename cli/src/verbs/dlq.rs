@@ -107,6 +107,7 @@ impl ReplayArgs {
     async fn run(self) -> anyhow::Result<Answer> {
         let Self { wanted, limit, sums, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
+        let topic = desk.counted_topic().await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
         // A replay of all letters changes something even if it sends none: it stores how far it has read.
         let is_all = wanted.is_all();
@@ -115,8 +116,8 @@ impl ReplayArgs {
             calls: desk.calls.clone(),
             transactions: Arc::new(kafka::Transactions::new(desk.kafka()?, &desk.replays())),
             deployment: desk.deployment()?.to_owned(),
-            topic: desk.topic.clone(),
-            definitions: defined.said_in(&desk.topic),
+            definitions: defined.said_in(&topic),
+            topic,
             wanted,
             sums,
             dry_run: true,

@@ -90,7 +90,7 @@ impl What {
     pub(crate) async fn erase(self, subject: Subject, command: &'static str) -> anyhow::Result<Answer> {
         let Self { counter, read_units_per_second, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
-        let kafka = desk.kafka()?;
+        let (kafka, usual) = (desk.kafka()?, desk.usual_topic().await?);
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
         let erasing = Erasing {
             rows: desk.rows.clone(),
@@ -98,13 +98,13 @@ impl What {
             calls: Calls::new(read_units_per_second, desk.host.patience(), desk.host.stop()),
             sets: sets(&defined, &counter, &subject)?,
             subject,
-            topic: desk.topic.clone(),
+            topic: usual.clone(),
         };
-        let waiting = Waiting::look(&desk, &erasing.sets).await?;
+        let waiting = Waiting::look(&desk, &usual, &erasing.sets).await?;
         let named = named(&erasing.subject);
         let (mut plan, mut found, mut is_left) = (Vec::new(), Vec::new(), false);
         if writing.yes {
-            plan.push(format!("take {named} out of their sets, by events to `{}`", desk.topic));
+            plan.push(format!("take {named} out of their sets, by events to `{usual}`"));
         } else {
             let would = run(&desk, &erasing, None).await?;
             is_left = !would.left.is_empty();
@@ -112,7 +112,7 @@ impl What {
             found.extend(waiting.lines());
             if would.found > 0 {
                 let members = counted(would.found, "member");
-                plan.push(format!("take {members} out of the sets of {named}, by events to `{}`", desk.topic));
+                plan.push(format!("take {members} out of the sets of {named}, by events to `{usual}`"));
             }
         }
         let changed = writing.carry_out(&desk, command, plan, async || {
@@ -172,11 +172,9 @@ fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
 struct Waiting(Vec<Seen>);
 
 impl Waiting {
-    async fn look(desk: &Desk, sets: &[Definition]) -> anyhow::Result<Self> {
-        let usual = desk.checkpoints.usual().await.context("cannot read the counters")?.topic;
-        let topics = sets.iter().map(|set| set.topic.as_deref().unwrap_or(&desk.topic));
-        // The rows may be of another topic than `--topic`.
-        let topics: BTreeSet<&str> = topics.chain(usual.as_deref()).collect();
+    /// Looks at the topics of `sets`; `usual` is that of a set that names none.
+    async fn look(desk: &Desk, usual: &str, sets: &[Definition]) -> anyhow::Result<Self> {
+        let topics: BTreeSet<&str> = sets.iter().map(|set| set.topic.as_deref().unwrap_or(usual)).collect();
         let mut seen = Vec::new();
         for topic in topics {
             let exists = desk.consumers_of(topic)?.exists().await;

@@ -117,17 +117,18 @@ impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { import: settings, change: Changing { writing, of } } = self;
         let desk = Desk::open(of).await?;
+        let topic = desk.counted_topic().await?;
         let to = Target {
-            reader: Arc::new(desk.reader(&desk.topic)?),
+            reader: Arc::new(desk.reader(&topic)?),
             producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
-            topic: desk.topic.clone(),
+            topic: topic.clone(),
         };
         let stop = desk.host.stop();
         let open = async |settings| Import::open(to.clone(), settings, desk.host.patience(), &stop).await;
         let (mut plan, mut found, mut is_whole) = (Vec::new(), Vec::new(), true);
         if settings.path().is_none() {
             // Standard input can be read only once, so the plan cannot say what it holds.
-            plan.push(format!("send the likes of the standard input to `{}`", desk.topic));
+            plan.push(format!("send the likes of the standard input to `{topic}`"));
         } else {
             let mut would = open(ImportArgs { dry_run: true, rejected: None, ..settings.clone() }).await?;
             would.run(&stop).await?;
@@ -135,10 +136,10 @@ impl Args {
             let (lines, sent) = would.done();
             let behind = Some(&would.before).filter(|before| before.lines > 0);
             match behind {
-                None if sent > 0 => plan.push(format!("send {sent} events of {lines} lines to `{}`", desk.topic)),
+                None if sent > 0 => plan.push(format!("send {sent} events of {lines} lines to `{topic}`")),
                 None => {}
                 Some(before) if lines > 0 => {
-                    plan.push(format!("send {sent} events of {lines} lines to `{}`, {before}", desk.topic));
+                    plan.push(format!("send {sent} events of {lines} lines to `{topic}`, {before}"));
                 }
                 Some(before) => found.push(format!("nothing is new {before}")),
             }

@@ -76,6 +76,7 @@ impl PauseArgs {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         let Self { settle, args: Args { what: What::Consumer, change: Changing { writing, of } } } = self;
         let desk = Desk::open(of).await?;
+        desk.counted_topic().await?;
         let topic = known(&desk).await?;
         let partitions = topic.current().partitions();
         let plan = match pause_of(&desk, &desk.topic).await? {

@@ -385,10 +385,11 @@ async fn await_counts(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::R
 /// Returns the pause of each topic, or `None` where consumers of one are not paused, or a request of theirs can still
 /// take effect.
 async fn pauses(desk: &Desk) -> anyhow::Result<Option<Vec<PauseId>>> {
+    let usual = desk.usual_topic().await?;
     let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
     let others = defined.iter().filter_map(|definition| definition.topic.as_deref());
     let mut pauses = Vec::new();
-    for topic in others.chain([&*desk.topic]) {
+    for topic in others.chain([&*usual]) {
         let Some(pause) = pause_of(desk, topic).await? else { return Ok(None) };
         pauses.push(pause);
     }

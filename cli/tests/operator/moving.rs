@@ -8,9 +8,11 @@ use tally_adapters::kafka;
 use tally_consumer::{App, Ports, ReadSettings};
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
+use tally_emulator::{Fault, Rule};
 use tally_service::{Host, Running};
 use tally_testkit::eventually;
 
+use crate::changes::File;
 use crate::stage::{PARTITIONS, Stage};
 
 const ADOPT: [&str; 9] = ["topic", "adopt", "--topic", "moved", "--settle", "0s", "--yes", "--why", "a test"];
@@ -79,4 +81,68 @@ async fn events_of_an_adopted_topic_count_and_consumers_of_the_one_before_stand_
     likes(&stage, false).await;
     stop(before).await;
     stop(moved).await;
+}
+
+/// Stores that consumers went over to the topic `moved`.
+async fn move_on(stage: &Stage) {
+    let seen = stage.checkpoints.usual().await.unwrap();
+    assert!(stage.checkpoints.move_usual(&seen, "moved").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_verb_produces_to_the_topic_that_consumers_have_left_nor_looks_at_it_for_a_certain_answer() {
+    const PAUSE: [&str; 4] = ["pause", "consumer", "--settle", "0s"];
+    const YES: [&str; 3] = ["--yes", "--why", "a test"];
+    let stage = Stage::set().await;
+    stage.put_aside(5).await;
+    stage.store().put("likes", &json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5})).await;
+    let file = File::of("moved.ndjson", "{\"post_id\":\"p\",\"user_id\":\"u\",\"action\":\"like\"}\n");
+    let paused = stage.tally(&[&PAUSE[..], &YES].concat()).await;
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    move_on(&stage).await;
+    let before = stage.everything().await;
+    let verbs: [&[&str]; 6] = [
+        &["user", "erase", "u"],
+        &["post", "erase", "p"],
+        &["import", file.name()],
+        &["dlq", "replay"],
+        &PAUSE,
+        &["verify"],
+    ];
+    for verb in verbs {
+        let line = if verb == ["verify"] { verb.to_vec() } else { [verb, &YES].concat() };
+        let said = stage.tally(&line).await;
+        assert_eq!(said.code, Some(2), "{verb:?}: {said:?}");
+        assert!(said.err.contains("`moved`") && said.err.contains("say --topic moved"), "{verb:?}: {said:?}");
+    }
+    assert_eq!(stage.everything().await, before);
+    let said = stage.tally(&["verify", "--topic", "moved", "--looks", "1", "--pause", "10ms", "-o", "json"]).await;
+    assert_eq!(said.json()["claim"], json!("rows_moved"), "consumers of `moved` are not paused: {said:?}");
+    let said = stage.tally(&["import", file.name(), "--topic", "moved", "--yes", "--why", "a test"]).await;
+    assert!(said.code == Some(0) && said.out.contains("to `moved`"), "{said:?}");
+}
+
+/// Cuts an adoption off at one write after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_the_topic_before_has_lost_its_claim_once_another_topic_is_named() {
+    for first in 1.. {
+        let stage = Stage::set().await;
+        let claims = async || stage.claims.all("likes", PARTITIONS).await.unwrap().into_iter().map(|claim| claim.n);
+        let before: Vec<u64> = claims().await.collect();
+        let cut = Rule::new(Fault::Outage).on("UpdateItem").table("checkpoints").calls(first, 1_000);
+        stage.store().faults([cut]);
+        let said = stage.tally(&ADOPT).await;
+        stage.store().faults([]);
+        if stage.checkpoints.usual().await.unwrap().topic.as_deref() == Some("moved") {
+            let now: Vec<u64> = claims().await.collect();
+            assert!(now.iter().zip(&before).all(|(now, before)| now > before), "cut at {first}: {now:?}, {said:?}");
+            assert!(stage.topic().await.is_paused, "cut at {first}: {said:?}");
+        }
+        if said.code == Some(0) {
+            return;
+        }
+        let again = stage.tally(&ADOPT).await;
+        assert_eq!(again.code, Some(0), "cut at {first}: {again:?}");
+        assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
+    }
 }
