@@ -83,12 +83,12 @@ impl Standstill {
     }
 }
 
-/// Says what to do about the committed offset. If the records before it were done once, they need not be left out.
+/// Says what to do about the committed offset. If it is not above `greatest`, the records before it need not be left out.
 fn forward_reset(safe: Offset, committed: Offset, greatest: Offset) -> String {
     if committed <= greatest {
         return format!(
-            "a consumer of another `--group` works on these tables, or has: everything was done up to {greatest}, and is read again \
-             from {safe} on. Stop it. If this does not go on then, reset the group, which has committed {committed}, to {safe}"
+            "the group has committed {committed}, which was read before; everything is safe up to {safe} alone. If a consumer of \
+             another `--group` works on these tables, stop it; otherwise reset the group to {safe}"
         );
     }
     format!(
