@@ -1,5 +1,6 @@
 //! `tally verify`: which counts it calls wrong, how certain it is, and `--erased`.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use serde_json::json;
@@ -100,13 +101,19 @@ async fn verified_while(
     (requests, operation): (u64, &str),
     meanwhile: impl Future<Output = ()>,
 ) -> Said {
-    let until = stage.store().requests(operation) + requests;
+    let (until, has_ended) = (stage.store().requests(operation) + requests, Cell::new(false));
     let meanwhile = async {
         tally_testkit::eventually("it has read", async || stage.store().requests(operation) >= until).await;
         meanwhile.await;
+        assert!(!has_ended.get(), "the command ended before that");
     };
     let line = [&["verify", "-o", "json"][..], &args].concat();
-    tokio::join!(stage.tally(&line), meanwhile).0
+    let verify = async {
+        let said = stage.tally(&line).await;
+        has_ended.set(true);
+        said
+    };
+    tokio::join!(verify, meanwhile).0
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -289,6 +289,9 @@ impl OwnedPartition for SlowPartition {
     }
 }
 
+/// How long a test waits for a look at Kafka.
+const MINUTE: Duration = Duration::from_secs(60);
+
 #[tokio::test(start_paused = true)]
 async fn nothing_that_kafka_acknowledged_after_the_look_at_its_end_is_said_to_be_in() {
     let mut world = World::new(1).await;
@@ -301,13 +304,13 @@ async fn nothing_that_kafka_acknowledged_after_the_look_at_its_end_is_said_to_be
     let kept = async || claims.read(&partition(0)).await.unwrap().kept.unwrap();
     let before = kept().await.safe_at;
     looks.mark_unchanged();
-    looks.changed().await.unwrap();
+    tokio::time::timeout(MINUTE, looks.changed()).await.unwrap().unwrap();
     // The look has the end, but not yet its answer.
     world.store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement")]);
     tokio::time::advance(Duration::from_secs(1)).await;
     let acknowledged = world.clock.now();
     world.say(0, "w", Like);
-    looks.changed().await.unwrap();
+    tokio::time::timeout(MINUTE, looks.changed()).await.unwrap().unwrap();
     let answered = world.clock.now();
     eventually("a claim of after the answer", async || kept().await.at > answered).await;
     let kept = kept().await;

@@ -115,7 +115,7 @@ impl World {
         (self.start(Box::new(join)), says)
     }
 
-    /// Starts a consumer that joins its group so.
+    /// Starts a consumer that joins its group by `join`.
     pub(crate) fn start(&mut self, join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>) -> Running {
         self.seed += 1;
         let host = Host::new("consumer").with_clock(self.clock).with_chance(Chance::seeded(self.seed));
