@@ -159,7 +159,7 @@ async fn follow_safe(
         let (defined, named) = deployment.defined().await?;
         adopted.send_if_modified(|adopted| std::mem::replace(adopted, named.adopted) != named.adopted);
         let before = known.borrow().clone();
-        before.read(&claims, defined).await
+        before.read(&claims, defined.definitions).await
     };
     loop {
         match stop.unless_requested(read()).await? {

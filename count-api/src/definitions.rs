@@ -80,10 +80,9 @@ impl FollowDefinitions {
     /// Reads once, and returns the Regions whose entries an answer adds up. If that fails, the earlier counters stay, since
     /// none is ever removed.
     pub(crate) async fn follow(&self) -> Outcome<NamedRegions> {
-        let usual = self.deployment.usual().await?;
-        let (counters, regions) = self.deployment.defined().await?;
+        let (usual, regions) = self.deployment.defined().await?;
         let other = usual.topic.filter(|topic| *topic != self.topic);
-        self.latest.send_replace((counters, other.is_some()));
+        self.latest.send_replace((usual.definitions, other.is_some()));
         match other {
             Some(other) => self.readiness.not_ready(TOPIC, self.misnamed(&other)),
             None => self.readiness.forget(TOPIC),

@@ -21,6 +21,7 @@ use super::item::{Attribute, Item, Reader, item, number, text};
 use super::regions::NamedRegions;
 use super::table::{Conditional, Consistency, Table, Values};
 use super::table_ids::{EMPTIED, SeenTables, TableIds};
+use super::usual::Usual;
 use super::watch::{LOSS, open_loss};
 
 pub(super) const CONFIG: &str = "config";
@@ -131,7 +132,7 @@ impl Checkpoints {
         self.table().reader(config).get("shards")
     }
 
-    async fn stored(&self) -> Outcome<Option<Item>> {
+    pub(super) async fn stored(&self) -> Outcome<Option<Item>> {
         self.table().get(key(CONFIG), Consistency::Strong).await
     }
 
@@ -284,17 +285,17 @@ impl Checkpoints {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn definitions(&self) -> Outcome<Definitions> {
-        Ok(self.defined().await?.0)
+        Ok(self.usual().await?.definitions)
     }
 
-    /// Returns the definitions, and the Regions whose counts are added up, from one consistent read.
+    /// Returns the definitions with the usual topic, and the Regions whose counts are added up, from one consistent read.
     ///
     /// # Errors
     /// The table cannot be read, or what was found in it.
-    pub async fn defined(&self) -> Outcome<(Definitions, NamedRegions)> {
+    pub async fn defined(&self) -> Outcome<(Usual, NamedRegions)> {
         let found = self.stored().await?.unwrap_or_default();
         let reader = self.table().reader(&found);
-        Ok((decode_definitions(&reader)?, NamedRegions::decode(&reader)?))
+        Ok((Usual::decode(&reader)?, NamedRegions::decode(&reader)?))
     }
 
     /// Replaces the definitions `seen` by `to`, which begins with the same ones. Returns `false` where others are

@@ -9,9 +9,9 @@ use tally_core::definitions::Definitions;
 use tally_core::ports::Outcome;
 use tally_core::register::Standstill;
 
-use super::checkpoints::{CONFIG, Checkpoints, decode_definitions, key, stored_definitions};
-use super::item::text;
-use super::table::{Consistency, Values};
+use super::checkpoints::{Checkpoints, decode_definitions, stored_definitions};
+use super::item::{Reader, text};
+use super::table::Values;
 
 /// The counters of a deployment, and the topic of those whose definition names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,10 @@ pub struct Usual {
 }
 
 impl Usual {
+    pub(super) fn decode(reader: &Reader<'_>) -> Outcome<Self> {
+        Ok(Self { definitions: decode_definitions(reader)?, topic: reader.get("topic")? })
+    }
+
     /// Returns whether the usual topic is not known yet, and may be `topic`.
     pub fn is_open_to(&self, topic: &str) -> bool {
         self.topic.is_none() && !self.definitions.name_topic(topic)
@@ -40,9 +44,8 @@ impl Checkpoints {
     /// # Errors
     /// The table cannot be read, or what was found in it.
     pub async fn usual(&self) -> Outcome<Usual> {
-        let found = self.table().get(key(CONFIG), Consistency::Strong).await?.unwrap_or_default();
-        let reader = self.table().reader(&found);
-        Ok(Usual { definitions: decode_definitions(&reader)?, topic: reader.get("topic")? })
+        let found = self.stored().await?.unwrap_or_default();
+        Usual::decode(&self.table().reader(&found))
     }
 
     /// Names `to` as the usual topic if the counters and the usual topic still are as `seen`: an operator may have defined

@@ -19,15 +19,17 @@ pub(crate) async fn contract(env: &Env) {
 /// Each of a consumer that begins and an operator who defines counters has looked before the other one wrote.
 async fn no_counter_has_the_usual_topic_for_its_own(port: &Checkpoints) {
     let seen = port.usual().await.unwrap();
-    let of = |topic: &str| Entry { topic: Some(topic.to_owned()), ..Entry::sum(&format!("of-{topic}"), topic, None) };
-    let with = |entry: Entry| seen.definitions.grown(&Definitions::new(&[entry]).unwrap()).unwrap();
-    assert_eq!(port.define(&seen.definitions, &with(of("first"))).await, Ok(true));
+    let define = async |topic: &str| {
+        let own = Entry { topic: Some(topic.to_owned()), ..Entry::sum(topic, topic, None) };
+        let seen = port.definitions().await.unwrap();
+        port.define(&seen, &seen.grown(&Definitions::new(&[own]).unwrap()).unwrap()).await
+    };
+    assert_eq!(define("first").await, Ok(true));
     assert_eq!(port.move_usual(&seen, "first").await, Ok(false), "a counter has it for its own");
     let seen = port.usual().await.unwrap();
     assert_eq!(port.move_usual(&seen, "second").await, Ok(true));
-    let with = |entry: Entry| seen.definitions.grown(&Definitions::new(&[entry]).unwrap()).unwrap();
-    assert_eq!(port.define(&seen.definitions, &with(of("second"))).await, Ok(false), "a consumer has begun with it");
-    assert_eq!(port.define(&seen.definitions, &with(of("third"))).await, Ok(true));
+    assert_eq!(define("second").await, Ok(false), "a consumer has begun with it");
+    assert_eq!(define("third").await, Ok(true));
 }
 
 async fn the_settings_of_the_first_process_decide(port: &Checkpoints) {

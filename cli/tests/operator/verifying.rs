@@ -150,7 +150,7 @@ async fn every_partition_has_to_be_counted_up_to_now_by_the_stores_clock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_that_are_counted_only_after_the_counts_were_read_make_no_answer_certain() {
     let stage = Stage::set().await;
-    // Its one row is still to be counted, on top of a number that somebody has edited. The other count keeps the command
+    // Somebody has edited this count, and its one row is not counted yet. The other count keeps the command
     // busy after it has read this one.
     for post in ["p", "other"] {
         row(&stage, &format!("{post}#1"), "a").await;

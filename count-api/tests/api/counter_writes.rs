@@ -168,9 +168,10 @@ async fn a_topic_that_is_not_the_deployments_any_more_gets_no_event_and_nothing_
     let readiness = api.running.host().readiness();
     let (checkpoints, is_exact) =
         (api.tables.checkpoints(), async || get(api.address, "/v1/posts/p/likes").await.json()["exact"] == true);
-    assert!(checkpoints.move_usual(None, "likes").await.unwrap() && is_exact().await);
+    let move_to = async |topic| checkpoints.move_usual(&checkpoints.usual().await.unwrap(), topic).await.unwrap();
+    assert!(move_to("likes").await && is_exact().await);
     assert!(each_kind(&api).await.iter().all(|answer| answer.status == 202));
-    assert!(checkpoints.move_usual(Some("likes"), "moved").await.unwrap());
+    assert!(move_to("moved").await);
     eventually("the process is not ready", async || !readiness.report().ready).await;
     let report = format!("{:?}", readiness.report());
     assert!(report.contains("--topic is `likes`") && report.contains("`moved`"), "{report}");
@@ -184,7 +185,7 @@ async fn a_topic_that_is_not_the_deployments_any_more_gets_no_event_and_nothing_
     // A counter with a topic of its own is none of these.
     let target = "/v1/hashtags/rust/counters/posts/members/p-1";
     assert_eq!(ask(api.address, "PUT", target).await.status, 202);
-    assert!(checkpoints.move_usual(Some("moved"), "likes").await.unwrap());
+    assert!(move_to("likes").await);
     eventually("the process is ready", async || readiness.report().ready).await;
     assert!(is_exact().await && each_kind(&api).await.iter().all(|answer| answer.status == 202));
 }
