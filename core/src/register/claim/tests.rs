@@ -146,7 +146,7 @@ fn a_committed_offset_that_was_safe_before_speaks_of_a_consumer_of_another_group
         let refused = start(Some(back.clone()), Some(committed), &log(10, 1_000), &topic()).unwrap_err();
         assert_eq!(refused, forward_reset(150, committed, 200));
         let said = refused.to_string();
-        assert_eq!(said.starts_with("a consumer of another `--group`"), speaks, "{said}");
+        assert_eq!(said.contains("a consumer of another `--group`"), speaks, "{said}");
         assert_eq!(said.contains("tally topic skip"), !speaks, "{said}");
     }
 }
