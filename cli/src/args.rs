@@ -78,15 +78,15 @@ enum Command {
     ///
     /// It reads every row and every counter, consistently, and the rows of each row key that a counter has a part for.
     /// While events are written counts follow their rows: what differs is looked at again, and a count that moves may
-    /// be found right by chance. The answer says what it can claim. Pause consumers for a certain one: then this first
-    /// waits until every change is counted.
+    /// be found right by chance. The answer says what it can claim. It says `certain` if consumers are paused: then this
+    /// first waits until every change is counted, and nothing moves while it reads.
     Verify(verify::Args),
     /// Sends likes from a file to the topic, where consumers write them like any others. Exits with 1 where lines are no events
     ///
     /// Each line is an event, as NDJSON or CSV. An import that was stopped continues where it stopped. Lines that are
     /// no events are counted by reason and kept in the file of --rejected.
     Import(Box<import::Args>),
-    /// Has consumers stand still: from then on no row changes, however late a request lands
+    /// Has consumers stand still, and waits six minutes: from then on no row changes, however late a request lands
     ///
     /// It raises the claim of each partition, which ends what consumers do within a second, and returns once everything
     /// that they have signed before has expired: six minutes later. Counts follow the rows that are there. Only

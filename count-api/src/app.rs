@@ -233,8 +233,12 @@ fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &H
     let own_pages = (own_pages || is_local && config.forwarded_hops == 0).then(origins);
     let gate = |rate, tokens| Gate { rate: Rate::new(rate, config.forwarded_hops), guard: Guard::new(tokens) };
     let mut writes = gate(config.write_rate, write);
-    if !writes.guard.is_closed() && !config.open_writes {
-        writes.guard = Guard::Shut;
+    if !writes.guard.is_closed() {
+        if !config.open_writes {
+            writes.guard = Guard::Shut;
+        } else if !is_local {
+            tracing::warn!("--open-writes: whoever reaches this process may like and unlike as anyone");
+        }
     }
     // An administrator's request counts towards its client's rate of writes.
     let admin = admin.map(|tokens| Guard::new(Some(tokens)));

@@ -60,6 +60,11 @@ pub(crate) struct Settle {
 }
 
 impl Settle {
+    /// Says in a plan how long this waits.
+    pub(crate) fn line(self) -> String {
+        format!("wait {} until nothing that consumers have sent before lands", ago(self.settle))
+    }
+
     /// Waits, and says now and then how long it will take.
     pub(crate) async fn wait(self, desk: &Desk) {
         let mut left = self.settle;

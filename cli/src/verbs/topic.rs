@@ -23,8 +23,8 @@ use crate::said::{Answer, Table, add, or_dash, past, ranges};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, what
-    /// waits, and who reads it. Exits with 1 where anything is wrong, which it names first
+    /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, its lag,
+    /// and who reads it. Exits with 1 where anything is wrong, which it names first
     Show(Box<Where>),
     /// Goes on with a topic that was created anew, has another number of partitions, or takes the place of another topic
     ///

@@ -72,7 +72,10 @@ impl Args {
         let desk = Desk::open(of).await?;
         let seen = Seen::look(&desk, &desk.topic).await?;
         let adoption = Adoption::of(&desk, &seen, sums).await?;
-        let plan = adoption.as_ref().map_or(Vec::new(), |adoption| adoption.plan(&desk));
+        let mut plan = adoption.as_ref().map_or(Vec::new(), |adoption| adoption.plan(&desk));
+        if !plan.is_empty() {
+            plan.push(settle.line());
+        }
         let changed = writing.carry_out(&desk, ADOPT, plan, async || {
             let adoption = adoption.context("there is nothing to adopt")?;
             adoption.carry_out(&desk, &seen, settle).await
