@@ -36,6 +36,15 @@ impl Target {
         self.send("GET", path, "", within)
     }
 
+    /// Asks the target's path or, if there is none, `/readyz`.
+    ///
+    /// # Errors
+    /// As of [`Self::ask`].
+    #[allow(dead_code, reason = "the command that images hold always names a path")]
+    pub(crate) fn ask_whether_ready(&self, within: Duration) -> io::Result<Found> {
+        if self.0.path() == "/" { self.send("GET", "/readyz", "", within) } else { self.ask(within) }
+    }
+
     /// Sends a request without a body for `path`. Each of the `headers` ends with a line break.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
@@ -52,11 +52,16 @@ impl fmt::Display for Filter {
 }
 
 impl FromStr for Filter {
-    type Err = ParseError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        text.parse::<Targets>()?;
-        Ok(Self(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse::<Targets>().map_err(|error| error.to_string())?;
+        // For `Targets` a word alone is a target: a misspelled level would silence everything else.
+        let words = text.split(',').map(str::trim).filter(|part| !part.contains('='));
+        match words.into_iter().find(|word| word.parse::<LevelFilter>().is_err()) {
+            Some(word) => Err(format!("`{word}` is no level: off, error, warn, info, debug or trace")),
+            None => Ok(Self(text.to_owned())),
+        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Args {
         let least: f64 = parts.iter().map(|part| part.least).sum();
         let most: f64 = parts.iter().map(|part| part.most).sum();
         let assumed = parts::assumed(&self.load);
-        let mut table = listed("a month", &parts);
+        let mut table = listed(&format!("in month {}", self.load.months), &parts);
         table.row([&"in all", &parts::dollars(least, most), &""]);
         let Prices { as_of, region, .. } = prices;
         let old = if too_old { format!(": older than {DAYS} days, look them up again") } else { String::new() };

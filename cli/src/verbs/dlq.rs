@@ -71,7 +71,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     wanted: Wanted,
 
-    /// The most that are read
+    /// The most letters that are read; others need another run
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     limit: usize,
 
@@ -129,6 +129,13 @@ impl ReplayArgs {
         }
         if would.sent > 0 {
             found.push(NEWER.to_owned());
+            found.push("tally dlq list names the letters".to_owned());
+        }
+        if would.goes_on {
+            found.push(
+                "letters that the last replay has read are passed over: --since or --reason reads them again"
+                    .to_owned(),
+            );
         }
         let changed = writing.carry_out(&desk, "dlq replay", plan, async || {
             replay.dry_run = false;

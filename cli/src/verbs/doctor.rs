@@ -214,7 +214,11 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
             let detail = format!("a change-streamer's clock is {} ahead of this one", ago(latest.since(now)));
             points.add("clocks", Verdict::Bad, detail);
         }
-        Some(_) => points.add("clocks", Verdict::Good, "no change-streamer's clock is ahead of this one"),
+        Some(_) => points.add(
+            "clocks",
+            Verdict::Good,
+            "no stored time is ahead of this clock; tally status --service asks processes",
+        ),
     }
     Ok(())
 }

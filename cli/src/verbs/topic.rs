@@ -25,6 +25,10 @@ use crate::said::{Answer, Table, add, or_dash, past, ranges};
 pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, its lag,
     /// and who reads it. Exits with 1 where anything is wrong, which it names first
+    ///
+    /// CLAIM rises when a consumer takes the partition over. A consumer begins at the smaller of COMMITTED and SAFE. Records below SAFE,
+    /// and all that Kafka had at COMPLETE UP TO, are rows or dead letters. LAG counts records that have to be read, also those
+    /// that are read again since the group was set back.
     Show(Box<Where>),
     /// Goes on with a topic that was created anew, has another number of partitions, or takes the place of another topic
     ///
@@ -73,7 +77,7 @@ async fn show(of: Where) -> anyhow::Result<Answer> {
     let generation = seen.topic.as_ref().map(|topic| topic.current().number);
     let read = generation.map_or("not read yet".to_owned(), |number| format!("generation {number}"));
     let _ = writeln!(text, "topic {}, id {}, {read}, group {}", seen.name, seen.id, desk.group);
-    let (table, partitions) = lines(&seen, &members, desk.claims.time().latest);
+    let (table, partitions) = lines(&seen, members_unknown.is_none().then_some(&members), desk.claims.time().latest);
     text.push_str(&table.to_string());
     let mut json = json!({
         "topic": seen.name, "id": seen.id.to_string(), "group": desk.group, "paused": seen.is_paused(),
@@ -87,18 +91,23 @@ async fn show(of: Where) -> anyhow::Result<Answer> {
     Ok(Answer::new(json, text).wrong_if(seen.is_paused() || !problems.is_empty()))
 }
 
-/// Returns a line for each partition, for people and for programs.
-fn lines(seen: &Seen, members: &[Member], now: UnixMillis) -> (Table, Vec<Value>) {
+/// The state of a partition that consumers read.
+const READS: &str = "reads";
+
+/// Returns a line for each partition, for people and for programs. `members` is `None` if they are unknown.
+fn lines(seen: &Seen, members: Option<&Vec<Member>>, now: UnixMillis) -> (Table, Vec<Value>) {
     let headings = ["partition", "claim", "committed", "safe", "complete up to", "log", "lag", "read by", "state"];
     let (mut table, mut all) = (Table::headed(headings), Vec::new());
     for part in &seen.parts {
         let (kept, index, claim) = (seen.kept(part), part.partition.index, part.claim.n);
         // Every record before `safe`, and every one acknowledged by `safe_at`, is in the rows or has a dead letter.
         let (safe, safe_at) = (kept.map(|kept| kept.safe.0), kept.and_then(|kept| kept.safe_at));
-        let (committed, lag, state) = (part.committed.map(|offset| offset.0), seen.lag(part), state(seen, part));
+        let (committed, lag, state) = (part.committed.map(|offset| offset.0), seen.unread(part), state(seen, part));
         let (start, end) = (part.log.start.0, part.log.end.0);
-        let holder = members.iter().find(|member| member.partitions.contains(&index));
+        let holder = members.into_iter().flatten().find(|member| member.partitions.contains(&index));
         let held_by = holder.map(|member| format!("{} at {}", member.client, member.host));
+        let state =
+            if state == READS && members.is_some() && holder.is_none() { "no reader".to_owned() } else { state };
         let age = or_dash(safe_at.map(|at| past(now, Some(at))));
         let (committed_text, safe_text, held) = (or_dash(committed), or_dash(safe), or_dash(held_by.as_ref()));
         let log = format!("{start}..{end}");
@@ -118,7 +127,7 @@ fn state(seen: &Seen, part: &Part) -> String {
         (Some(Err(standstill)), _) => standstill.name().to_owned(),
         (_, Some(Kept { replay: Some(until), .. })) => format!("replays up to {until}"),
         (_, Some(_)) if seen.is_paused() => "paused".to_owned(),
-        (_, Some(_)) => "reads".to_owned(),
+        (_, Some(_)) => READS.to_owned(),
         (_, None) => "not read yet".to_owned(),
     }
 }

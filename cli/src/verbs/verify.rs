@@ -111,8 +111,8 @@ impl Claim {
                  again, or with more --looks: tally status says how far behind counts are"
             }
             Self::RowsMoved => {
-                "not certain: rows may have been written meanwhile. What is listed stood still and is wrong; a count that moved \
-                 may have been found right by chance. Pause consumers for a certain answer"
+                "not certain: rows may have been written meanwhile. Each listed difference is real; a count that moved may hide \
+                 another. Pause consumers, which takes six minutes, for a certain answer"
             }
         }
     }

@@ -55,9 +55,9 @@ pub(crate) struct Load {
     #[arg(long, value_parser = count, value_name = "COUNT")]
     reads_per_day: Option<f64>,
 
-    /// The age of the deployment: rows of so many months are stored
+    /// Which month of the deployment: rows of so many months are stored
     #[arg(long, default_value_t = 12.0, value_parser = count, value_name = "COUNT")]
-    months: f64,
+    pub(super) months: f64,
 
     /// Write units for rows that a like takes: 1 for a first like, 2 for a repeated one or an unlike without a row
     #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]

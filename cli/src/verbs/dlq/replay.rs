@@ -32,12 +32,14 @@ pub(super) struct Replayed {
     pub(super) sums: u64,
     /// They come from other topics, or from other deployments that share the dead-letter topic.
     pub(super) foreign: u64,
+    /// Letters that an earlier replay of all has read were passed over.
+    pub(super) goes_on: bool,
 }
 
 impl Replayed {
     /// Returns the counts that are not 0, a line each. `what` says what becomes, or would become, of those in `sent`.
     pub(super) fn said(&self, what: &str) -> Vec<String> {
-        let Self { sent, skipped, repeated, sums, foreign } = *self;
+        let Self { sent, skipped, repeated, sums, foreign, goes_on: _ } = *self;
         let parts = [
             (sent, what),
             (skipped, "still no event"),
@@ -97,6 +99,7 @@ impl Replay {
             let marked = self.calls.persist("read how far the last replay was", marked).await?;
             let marked = marked.filter(|_| self.wanted.is_all());
             let mut at = marked.unwrap_or(log.start).max(log.start);
+            done.goes_on |= at > log.start;
             let mut passed = None;
             while at < log.end && left > 0 {
                 let read = || self.reader.read(&partition, at, log.end);

@@ -93,8 +93,12 @@ async fn a_replay_is_bounded_and_goes_on_where_it_was() {
     let broker = broker(&[EVENT; 10]).await;
     let replay = replay(&broker);
     assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, ..Replayed::default() });
-    assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, ..Replayed::default() });
-    assert_eq!(replay.run(100).await.unwrap(), Replayed::default(), "nothing is put back twice");
+    assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, goes_on: true, ..Replayed::default() });
+    assert_eq!(
+        replay.run(100).await.unwrap(),
+        Replayed { goes_on: true, ..Replayed::default() },
+        "nothing is put back twice"
+    );
 }
 
 #[tokio::test]
@@ -119,11 +123,11 @@ async fn what_adds_to_a_sum_is_put_back_only_where_that_is_asked_for() {
     let asked = Replay { sums: true, ..careful };
     assert_eq!(
         asked.run(9).await.unwrap(),
-        Replayed { sent: 1, ..Replayed::default() },
+        Replayed { sent: 1, goes_on: true, ..Replayed::default() },
         "it was not passed over for good"
     );
     assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 2);
-    assert_eq!(asked.run(9).await.unwrap(), Replayed::default());
+    assert_eq!(asked.run(9).await.unwrap(), Replayed { goes_on: true, ..Replayed::default() });
 }
 
 #[tokio::test]
@@ -166,11 +170,11 @@ async fn a_record_with_several_letters_is_put_back_once() {
     // A consumer that was away writes a third letter.
     put_aside(&broker, "likes", &[EVENT]).await;
     let done = replay(&broker).run(100).await.unwrap();
-    assert_eq!(done, Replayed { repeated: 1, ..Replayed::default() }, "over replays");
+    assert_eq!(done, Replayed { repeated: 1, goes_on: true, ..Replayed::default() }, "over replays");
     // The topic was created anew, so its first record is another one.
     letter(&broker, Some(OURS), "likes", (0, 60), EVENT).await;
     let done = replay(&broker).run(100).await.unwrap();
-    assert_eq!(done, Replayed { sent: 1, ..Replayed::default() });
+    assert_eq!(done, Replayed { sent: 1, goes_on: true, ..Replayed::default() });
 }
 
 #[tokio::test]
@@ -178,7 +182,8 @@ async fn a_record_that_is_put_aside_again_is_another_one_and_a_replay_ends() {
     let broker = broker(&[EVENT]).await;
     for offset in 1..4 {
         // The consumer refuses the record again, at the offset at which the replay has put it.
-        assert_eq!(replay(&broker).run(100).await.unwrap(), Replayed { sent: 1, ..Replayed::default() });
+        let done = replay(&broker).run(100).await.unwrap();
+        assert_eq!(done, Replayed { sent: 1, goes_on: offset > 1, ..Replayed::default() });
         letter(&broker, Some(OURS), "likes", (offset, 50), EVENT).await;
     }
     assert_eq!(replayed(&broker).await.iter().map(|(_, count)| count).sum::<u64>(), 3);

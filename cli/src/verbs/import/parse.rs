@@ -52,6 +52,8 @@ impl From<Rejection> for Wrong {
 /// Reads the lines of one file.
 pub(super) struct Parser {
     csv: Option<Csv>,
+    /// The columns of a CSV file, or the fields of the first event.
+    names: Vec<String>,
     ts: Option<UnixMillis>,
     /// The earliest time that an event may have.
     earliest: UnixMillis,
@@ -71,13 +73,17 @@ impl Parser {
             Format::Ndjson => None,
             Format::Csv => Some(Csv::new(first)?),
         };
-        Ok(Self { csv, ts, earliest: if old_times { UnixMillis(0) } else { UnixMillis::YEAR_2000 } })
+        let names = match &csv {
+            Some(csv) => csv.names.iter().map(|name| name.trim().to_owned()).collect(),
+            None => serde_json::from_slice::<Map<String, Value>>(first)
+                .map_or(Vec::new(), |said| said.into_iter().map(|field| field.0).collect()),
+        };
+        Ok(Self { csv, names, ts, earliest: if old_times { UnixMillis(0) } else { UnixMillis::YEAR_2000 } })
     }
 
-    /// Returns the columns of a CSV file that are read, and those that are ignored.
+    /// Returns the columns of a CSV file that are read, and those that are ignored; of NDJSON the first line's fields.
     pub(super) fn columns(&self) -> (Vec<String>, Vec<String>) {
-        let names = self.csv.iter().flat_map(|csv| csv.names.iter().map(|name| name.trim().to_owned()));
-        names.partition(|name| COLUMNS_READ.contains(&name.as_str()))
+        self.names.iter().cloned().partition(|name| COLUMNS_READ.contains(&name.as_str()))
     }
 
     /// Returns what a line is. An event that states no time happened at the time of `--ts`, or else at `now`.

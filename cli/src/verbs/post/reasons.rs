@@ -162,8 +162,8 @@ fn of_partition(stands: &Stands, age: Age) -> Vec<Reason> {
         }
         Some(as_of) if !age.is_fresh(as_of) => {
             let text = format!(
-                "partition {partition} of the log of changes is not counted up to now, so newer changes may be missing: \
-                 tally status"
+                "partition {partition} of the log of changes is not counted up to now, so newer changes may be missing: no \
+                 change-streamer runs, or it is behind: tally status"
             );
             reasons.push(Reason::new("late", text, json!({"partition": partition})));
         }
@@ -179,7 +179,7 @@ fn of_rows(sources: &Sources, age: Age) -> Option<Reason> {
         Some(at) if !age.is_fresh(at) => {
             let detail = format!("they are complete up to {} ago", ago(age.now.since(at)));
             let json = json!({"complete": at.0, "detail": detail});
-            Some(Reason::new("rows", format!("{detail}: tally topic show"), json))
+            Some(Reason::new("rows", format!("{detail}; consumers are paused, or behind: tally topic show"), json))
         }
         Some(_) => None,
     }

@@ -137,8 +137,10 @@ impl Figures {
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.regions.iter().map(|entry| format!(" {entry}")).collect();
         if !self.queued.is_empty() {
-            let queued: Vec<String> = self.queued.iter().map(|(key, why)| format!("{key} ({why})")).collect();
-            lines.push(format!(" waits for a recount: {}", queued.join(", ")));
+            let named: Vec<String> = self.queued.iter().take(3).map(|(key, why)| format!("{key} ({why})")).collect();
+            let more = self.queued.len() - named.len();
+            let more = if more > 0 { format!(" and {more} more row keys") } else { String::new() };
+            lines.push(format!(" waits for a recount: {}{more}", named.join(", ")));
         }
         match &self.why {
             None if !self.exact => lines.push(" is not exact: --explain says why".to_owned()),

@@ -75,7 +75,7 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     let as_of = open.iter().map(|stored| stored.fed.at).min();
     let (shards, processes) = (counted(open.len() as u64, "open stream shard"), leased.len());
     let (behind, as_of) = (past(now, as_of), as_of.map(|as_of| as_of.0));
-    let text = format!("{shards}, read by {processes} change-streamers, all of them up to {behind}, as stored");
+    let text = format!("{shards}, leased by {processes} change-streamers, all of them up to {behind}, as stored");
     let fields = json!({"open_stream_shards": open.len(), "change_streamers": processes, "as_of": as_of});
     status.figure("changes", text, fields);
     Ok(())
@@ -105,7 +105,7 @@ pub(super) async fn counts(desk: &Desk, late: Duration, status: &mut Status) -> 
     status.counts_as_of = least.map(|at| at.0);
     let stale = stale.iter().map(|(partition, _)| *partition).collect();
     status.changes_lag = log(desk, &config, &standings, &stale, status).await?;
-    let lag = status.changes_lag.map_or(String::new(), |messages| format!(", lag {messages}"));
+    let lag = status.changes_lag.map_or(String::new(), |messages| format!(", lag {messages} messages"));
     let text = format!("{} partitions, all rows up to {} are counted{lag}", config.partitions, past(now, least));
     let (partitions, as_of) = (config.partitions, status.counts_as_of);
     status.figure("counts", text, json!({"partitions": partitions, "as_of": as_of, "lag": status.changes_lag}));

@@ -71,7 +71,7 @@ pub(super) fn services(desk: &Desk, urls: &[Target], status: &mut Status) {
     }
     let mut ready = 0;
     for url in urls {
-        match url.ask(PATIENCE) {
+        match url.ask_whether_ready(PATIENCE) {
             Ok(Found { status: code, body, date }) => {
                 match code {
                     200 => ready += 1,

@@ -72,7 +72,7 @@ fn in_kafka(seen: &Seen, status: &mut Status) -> Vec<Part> {
         status.wrong("partition halted", detail, Some("ops/runbooks/TallyPartitionHalted.md"));
     }
     let part = |part| {
-        let (kept, lag) = (seen.kept(part).cloned(), Some(seen.lag(part)));
+        let (kept, lag) = (seen.kept(part).cloned(), Some(seen.unread(part)));
         Part { index: part.partition.index, kept, lag, is_halted: matches!(part.start, Some(Err(_))) }
     };
     seen.parts.iter().map(part).collect()

@@ -138,6 +138,14 @@ impl Seen {
         let safe = self.kept(part).map(|kept| kept.safe).or_else(begin).unwrap_or(part.log.start);
         part.log.end.0.saturating_sub(safe.0)
     }
+
+    /// Returns how many records of the partition consumers have yet to read. Where its group was set back, they read
+    /// finished ones again.
+    pub(crate) fn unread(&self, part: &Part) -> u64 {
+        let begin = part.start.as_ref().and_then(|start| start.as_ref().ok()).map(|start| start.at);
+        let again = begin.map_or(0, |begin| part.log.end.0.saturating_sub(begin.0));
+        self.lag(part).max(again)
+    }
 }
 
 /// Sets the offset that the consumers' group has committed of a partition. Safe to repeat.
