@@ -4,7 +4,7 @@ mod claims;
 pub(crate) mod counters;
 mod log;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct Driver {
     /// The partitions whose group offset is set forward, and all for which it ever was.
     pub(crate) forwards: Vec<Forward>,
     pub(crate) forwarded: BTreeSet<u32>,
+    /// Where the group of a partition was last set back to.
+    pub(crate) set_back: BTreeMap<u32, u64>,
     /// When the paused topic is resumed.
     pub(crate) resumes: Option<Instant>,
     /// When an operator adopts the new table of counters.

@@ -1,6 +1,6 @@
 //! One schedule from its seed to its outcome.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -127,6 +127,7 @@ async fn schedule(order: &Order) -> Outcome {
         garbled: Vec::new(),
         forwards: Vec::new(),
         forwarded: BTreeSet::new(),
+        set_back: BTreeMap::new(),
         resumes: None,
         replica: Vec::new(),
         adopting: None,
