@@ -4,7 +4,6 @@ mod claims;
 pub(crate) mod counters;
 mod log;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use tally_emulator::Rule;
 use tally_service::Chance;
 use tokio::time::Instant;
 
-use crate::simulation::driver::claims::Forward;
+use crate::simulation::driver::claims::{Forward, Resets};
 use crate::simulation::driver::counters::Garbled;
 use crate::simulation::driver::log::{Replica, Unread};
 use crate::simulation::events::{Crowd, LETTERS};
@@ -46,11 +45,9 @@ pub(crate) struct Driver {
     /// The counters that are defined so far.
     pub(crate) defined: Definitions,
     pub(crate) garbled: Vec<Garbled>,
-    /// The partitions whose group offset is set forward, and all for which it ever was.
+    /// The partitions whose group offset is set forward.
     pub(crate) forwards: Vec<Forward>,
-    pub(crate) forwarded: BTreeSet<u32>,
-    /// Where the group of a partition was last set back to.
-    pub(crate) set_back: BTreeMap<u32, u64>,
+    pub(crate) resets: Resets,
     /// When the paused topic is resumed.
     pub(crate) resumes: Option<Instant>,
     /// When an operator adopts the new table of counters.

@@ -1,6 +1,5 @@
 //! One schedule from its seed to its outcome.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -126,8 +125,7 @@ async fn schedule(order: &Order) -> Outcome {
         defined: Definitions::likes_alone(),
         garbled: Vec::new(),
         forwards: Vec::new(),
-        forwarded: BTreeSet::new(),
-        set_back: BTreeMap::new(),
+        resets: Default::default(),
         resumes: None,
         replica: Vec::new(),
         adopting: None,

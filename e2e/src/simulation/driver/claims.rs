@@ -1,5 +1,6 @@
 //! Actions on claims, on the group's offsets, and on the owners of partitions: by operators, with or without running consumers.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -31,6 +32,15 @@ pub(crate) struct Forward {
     noticed: bool,
 }
 
+/// What the group's offsets were set to.
+#[derive(Debug, Default)]
+pub(crate) struct Resets {
+    /// The partitions for which it was ever set forward.
+    forward: BTreeSet<u32>,
+    /// Where each partition was last set back to.
+    back: BTreeMap<u32, u64>,
+}
+
 impl Driver {
     fn drawn_partition(&self) -> Partition {
         let index = u32::try_from(self.other.below(self.profile.partitions.into())).unwrap_or(0);
@@ -59,7 +69,7 @@ impl Driver {
         self.without_consumers(Instant::now()).await;
         let to = self.other.below(safe);
         self.set_group(&partition, to).await?;
-        self.set_back.insert(partition.index, to);
+        self.resets.back.insert(partition.index, to);
         Ok(true)
     }
 
@@ -72,7 +82,7 @@ impl Driver {
         }
         self.without_consumers(Instant::now()).await;
         self.set_group(&partition, claim.safe + self.other.between(1, FORWARD)).await?;
-        self.forwarded.insert(partition.index);
+        self.resets.forward.insert(partition.index);
         let due = Instant::now() + self.other.millis(5_000, 60_000);
         self.forwards.push(Forward { partition: partition.index, due, noticed: false });
         Ok(true)
@@ -126,12 +136,12 @@ impl Driver {
             // After a second reset a late request of a killed consumer may store that reading began where the first had set it:
             // so the second was forward.
             let safe = self.world.registers.claim(partition).safe;
-            if self.set_back.remove(&partition).is_some_and(|to| to > safe) {
-                self.forwarded.insert(partition);
+            if self.resets.back.remove(&partition).is_some_and(|to| to > safe) {
+                self.resets.forward.insert(partition);
                 self.forwards.push(Forward { partition, due: Instant::now(), noticed: false });
             }
             ensure!(
-                self.forwarded.contains(&partition),
+                self.resets.forward.contains(&partition),
                 "partition {partition} wrongly reports that its group was set forward"
             );
             for forward in self.forwards.iter_mut().filter(|it| it.partition == partition && !it.noticed) {
