@@ -236,7 +236,7 @@ fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &H
     if !writes.guard.is_closed() {
         if !config.open_writes {
             writes.guard = Guard::Shut;
-        } else if !is_local {
+        } else if !is_local || config.forwarded_hops > 0 {
             tracing::warn!("--open-writes: whoever reaches this process may like and unlike as anyone");
         }
     }

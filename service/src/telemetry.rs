@@ -57,9 +57,11 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse::<Targets>().map_err(|error| error.to_string())?;
         // For `Targets` a word alone is a target: a misspelled level would silence everything else.
-        let words = text.split(',').map(str::trim).filter(|part| !part.contains('='));
-        match words.into_iter().find(|word| word.parse::<LevelFilter>().is_err()) {
-            Some(word) => Err(format!("`{word}` is no level: off, error, warn, info, debug or trace")),
+        let mut words = text.split(',').filter(|part| !part.contains('='));
+        match words.find(|word| word.parse::<LevelFilter>().is_err()) {
+            Some(word) => Err(format!(
+                "`{word}` is no level: off, error, warn, info, debug or trace; of a target write `{word}=debug`"
+            )),
             None => Ok(Self(text.to_owned())),
         }
     }

@@ -125,6 +125,7 @@ async fn the_log_level_can_be_changed_at_run_time_but_not_by_a_web_page() {
     assert_eq!(put("==", "").await.0, 400);
     let (code, why) = put("inof", "").await;
     assert!(code == 400 && why.contains("`inof` is no level"), "{code} {why}");
+    assert_eq!(put("heartbeat=debug, info", "").await.0, 400, "` info` would be a target");
     let missing = "not a log level: the body is empty: send a level, such as info\n";
     assert_eq!(put(" \n", "").await, (400, missing.to_owned()));
     assert_eq!(put("trace", "origin: http://x\r\n").await.0, 403);

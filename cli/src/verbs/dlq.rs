@@ -71,7 +71,7 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     wanted: Wanted,
 
-    /// The most letters that are read; others need another run
+    /// The most letters that are read. The next run goes on there, unless --reason or --since is given
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     limit: usize,
 
@@ -129,11 +129,11 @@ impl ReplayArgs {
         }
         if would.sent > 0 {
             found.push(NEWER.to_owned());
-            found.push("tally dlq list names the letters".to_owned());
+            found.push("tally dlq list shows some of the letters".to_owned());
         }
         if would.goes_on {
             found.push(
-                "letters that the last replay has read are passed over: --since or --reason reads them again"
+                "letters that an earlier replay of all has read are passed over: --reason or --since reads them again"
                     .to_owned(),
             );
         }

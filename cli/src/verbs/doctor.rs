@@ -217,7 +217,7 @@ async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
         Some(_) => points.add(
             "clocks",
             Verdict::Good,
-            "no stored time is ahead of this clock; tally status --service asks processes",
+            "no time that a change-streamer stored is ahead of this clock; tally status --service asks processes for theirs",
         ),
     }
     Ok(())

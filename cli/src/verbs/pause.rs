@@ -62,7 +62,7 @@ pub(crate) struct Settle {
 impl Settle {
     /// Says in a plan how long this waits.
     pub(crate) fn line(self) -> String {
-        format!("wait {} until nothing that consumers have sent before lands", ago(self.settle))
+        format!("wait {}, so that no write sent before can still land", ago(self.settle))
     }
 
     /// Waits, and says now and then how long it will take.

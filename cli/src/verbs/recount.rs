@@ -57,8 +57,9 @@ impl Args {
             let (exit, summary) = done(&desk, recount(true)).await?;
             let end = "nothing was changed: say --yes and --why to correct it";
             let drifts = summary.examples.iter();
-            let drifts =
-                drifts.map(|drift| format!("{}: {}, its rows make {}\n", drift.key, drift.before, drift.after));
+            let drifts = drifts.map(|drift| {
+                format!("{}: the count is {}, its rows add up to {}\n", drift.key, drift.before, drift.after)
+            });
             let text = format!("{plan}: {}\n{}{end}", came_to(&summary), drifts.collect::<String>());
             let json = json!({"dry_run": true, "plan": plan, "summary": summary});
             return Ok(Answer::new(json, text).exiting_with(exit.code()));

@@ -138,7 +138,7 @@ impl From<Verified> for Answer {
         if !differences.is_empty() {
             text.push_str(&table.to_string());
         }
-        if let others @ 1.. = wrong - differences.len() as u64 {
+        if let others @ 1.. = wrong.saturating_sub(differences.len() as u64) {
             let _ = writeln!(text, "and {others} more");
         }
         Self::new(&verified, text).wrong_if(*wrong > 0)

@@ -136,7 +136,7 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     let would = stage.tally(&["dlq", "replay", "--reason", "refused_by_store"]).await;
     assert!(
         would.out.contains(
-            "comes back\ntally dlq list names the letters\n2 letters to send\n1 letter of other topics or deployments\n"
+            "comes back\ntally dlq list shows some of the letters\n2 letters to send\n1 letter of other topics or deployments\n"
         ),
         "{would:?}"
     );
@@ -150,7 +150,6 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     assert_eq!(logs.iter().map(|(_, log)| log.end.0).sum::<u64>(), 2);
     let again = made(&stage, &["dlq", "replay", "--reason", "refused_by_store"]).await;
     assert!(again.out.starts_with("2 letters put back before\n"), "each is sent once: {again:?}");
-    assert!(!again.out.contains("passed over"), "one of a reason begins with the first letter: {again:?}");
     assert!(again.out.ends_with("nothing to do\n"), "{again:?}");
     let listed = stage.tally(&["dlq", "list"]).await;
     assert!(listed.code == Some(0) && listed.out.starts_with("no letters, 2 more were put back"), "{listed:?}");
@@ -165,8 +164,10 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     let all = made(&stage, &["dlq", "replay"]).await;
     let done = "1 letter still no event, 2 letters put back before, 1 letter of other topics or deployments\n";
     assert!(all.out.ends_with(done), "{all:?}");
+    let of_reason = stage.tally(&["dlq", "replay", "--reason", "not_json"]).await;
+    assert!(!of_reason.out.contains("passed over"), "one of a reason begins with the first letter: {of_reason:?}");
     let again = stage.tally(&["dlq", "replay"]).await;
-    assert!(again.out.contains("passed over: --since or --reason reads them again\nnothing to do"), "{again:?}");
+    assert!(again.out.contains("passed over: --reason or --since reads them again\nnothing to do"), "{again:?}");
     // Although a replay has read it, the list and the status still have it.
     assert_eq!(stage.tally(&["dlq", "list"]).await.code, Some(1));
     assert!(stage.tally(&["status"]).await.out.contains("1 in likes.dlq"));

@@ -139,8 +139,8 @@ impl Seen {
         part.log.end.0.saturating_sub(safe.0)
     }
 
-    /// Returns how many records of the partition consumers have yet to read. Where its group was set back, they read
-    /// finished ones again.
+    /// Returns how many records of the partition a consumer that started now would read. Where its group was set back,
+    /// it reads finished ones again.
     pub(crate) fn unread(&self, part: &Part) -> u64 {
         let begin = part.start.as_ref().and_then(|start| start.as_ref().ok()).map(|start| start.at);
         let again = begin.map_or(0, |begin| part.log.end.0.saturating_sub(begin.0));

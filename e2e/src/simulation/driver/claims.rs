@@ -32,12 +32,12 @@ pub(crate) struct Forward {
     noticed: bool,
 }
 
-/// What the group's offsets were set to.
+/// What was done to the group's offsets.
 #[derive(Debug, Default)]
 pub(crate) struct Resets {
-    /// The partitions for which it was ever set forward.
+    /// The partitions whose offset was ever set forward.
     forward: BTreeSet<u32>,
-    /// Where each partition was last set back to.
+    /// Where partitions were last set back to, unless that turned out to be forward.
     back: BTreeMap<u32, u64>,
 }
 
@@ -133,10 +133,11 @@ impl Driver {
     /// Checks that a partition stops because of a reset only if its group was set forward.
     fn notice(&mut self) -> anyhow::Result<()> {
         for partition in self.slots.iter().flat_map(crate::simulation::driver::Slot::forward) {
-            // After a second reset a late request of a killed consumer may store that reading began where the first had set it:
-            // so the second was forward.
+            // A late request of a killed consumer may store the first of two resets as `safe`. Then the second one was
+            // forward.
             let safe = self.world.registers.claim(partition).safe;
-            if self.resets.back.remove(&partition).is_some_and(|to| to > safe) {
+            if self.resets.back.get(&partition).is_some_and(|to| *to > safe) {
+                self.resets.back.remove(&partition);
                 self.resets.forward.insert(partition);
                 self.forwards.push(Forward { partition, due: Instant::now(), noticed: false });
             }
