@@ -72,8 +72,8 @@ enum Command {
     /// Recounts posts, or everything, while rows and counts change, and repairs what differs. Exits with 1 where anything is left
     ///
     /// It does what tally-batch-recount does, in this process, with a progress bar on a terminal. Without --yes it
-    /// finds and reports what differs, and corrects nothing. With --yes it looks again a minute later at what it has corrected.
-    /// `tally post recount` and `tally audit start` queue the work for the recount that watches.
+    /// finds and reports what differs, and corrects nothing. With --yes it looks again a minute later at what it has
+    /// corrected. `tally post recount` and `tally audit start` queue the work for the recount that watches.
     Recount(Box<recount::Args>),
     /// Compares every count with its rows, and changes nothing. Exits with 1 where one is not the sum of its rows
     ///

@@ -237,7 +237,9 @@ fn gates(config: &Config, own_pages: bool, address: Option<SocketAddr>, host: &H
         if !config.open_writes {
             writes.guard = Guard::Shut;
         } else if !is_local || config.forwarded_hops > 0 {
-            tracing::warn!("--open-writes: whoever reaches this process may like and unlike as anyone");
+            tracing::warn!(
+                "--open-writes lets every caller like and unlike in the name of any user: set --write-token-file"
+            );
         }
     }
     // An administrator's request counts towards its client's rate of writes.

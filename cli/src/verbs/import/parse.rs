@@ -81,7 +81,8 @@ impl Parser {
         Ok(Self { csv, names, ts, earliest: if old_times { UnixMillis(0) } else { UnixMillis::YEAR_2000 } })
     }
 
-    /// Returns the columns of a CSV file that are read, and those that are ignored; of NDJSON the first line's fields.
+    /// Returns the columns of a CSV file that are read, and those that are ignored. NDJSON has no columns: this returns
+    /// the fields of its first line.
     pub(super) fn columns(&self) -> (Vec<String>, Vec<String>) {
         self.names.iter().cloned().partition(|name| COLUMNS_READ.contains(&name.as_str()))
     }
