@@ -49,6 +49,9 @@ impl TopicReader {
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "true")
+            // A read that has all it wanted leaves a request behind, which the broker answers only after this. Until then
+            // the next read, of whatever partition, waits.
+            .set("fetch.wait.max.ms", "10")
             .set("auto.offset.reset", "error");
         Ok(Self {
             topic: topic.into(),

@@ -1,4 +1,5 @@
-//! Reads the id of a topic by a `DescribeTopics` request made by hand, since the safe bindings do not offer it.
+//! Reads the id of a topic, which tells it from a later one of the same name; the reader of the topic's logs asks for it.
+//! The `DescribeTopics` request is made by hand, since the safe bindings do not offer it.
 
 #![expect(unsafe_code, reason = "rdkafka has no DescribeTopics; every pointer is owned by a guard of this file")]
 

@@ -155,8 +155,11 @@ impl Pass<'_> {
             tokio::select! {
                 biased;
                 () = clock.sleep(self.due.saturating_sub(clock.reading().at)) => {
+                    let began = clock.reading().at;
                     self.tails.read_on().await?;
-                    self.due = calls.after(POLL);
+                    // The scan stands still meanwhile, so it gets most of the time.
+                    let took = clock.reading().at.saturating_sub(began);
+                    self.due = calls.after(POLL.max(4 * took));
                 }
                 next = scan.try_next() => return next,
             }

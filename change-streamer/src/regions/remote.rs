@@ -58,7 +58,10 @@ impl ReadRemote {
             return Err(Fault::Transient(format!("there is no topic `{topic}`")));
         }
         if u32::try_from(found).ok() != Some(self.partitions) {
-            let why = format!("topic `{topic}` has {found} partitions, and the log of changes {}", self.partitions);
+            let why = format!(
+                "topic `{topic}` has {found} partitions, and the log of changes {}: recreate the copy",
+                self.partitions
+            );
             return Err(Fault::Transient(why));
         }
         Ok(())
@@ -102,9 +105,7 @@ impl RemotePartition {
         let stored = self.of.patience.persist("read a Region's position", until, position).await?;
         let log = self.of.patience.persist("look at a Region's topic", until, || self.log.log()).await?;
         if log.start > Offset(0) {
-            bail!(
-                "its beginning was deleted: the topic has to be compacted (cleanup.policy=compact), and nothing else"
-            );
+            bail!("its beginning was deleted: set cleanup.policy=compact, and nothing else, and recreate the copy");
         }
         let stands = stored
             .as_ref()
@@ -129,12 +130,14 @@ impl RemotePartition {
         let message = read.map_err(|bad| bad.to_string())?;
         if message.partition != self.log.partition().index {
             return Err(format!(
-                "it was published in partition {}: the mirror has to keep partitions",
+                "it was published in partition {}: correct the mirror, which has to keep partitions, and recreate the copy",
                 message.partition
             ));
         }
         if message.deployment == self.of.own {
-            return Err("it is of this deployment itself".to_owned());
+            return Err(
+                "it is of this deployment itself: correct the mirror or --remote, and recreate the copy".to_owned()
+            );
         }
         let now = self.of.patience.clock().now();
         let Some(message) = message.believable(now) else {

@@ -47,7 +47,7 @@ impl Args {
         let most: f64 = parts.iter().map(|part| part.most).sum();
         let assumed = parts::assumed(&self.load);
         let mut table = listed(&format!("in month {}", self.load.months), &parts);
-        table.row([&"in all", &parts::dollars(least, most), &""]);
+        table.row([&"in all", &parts::dollars(least, most), &"the least and the most by the ranges above"]);
         let Prices { as_of, region, .. } = prices;
         let old = if too_old { format!(": older than {DAYS} days, look them up again") } else { String::new() };
         let text = format!(

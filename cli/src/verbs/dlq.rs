@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use tally_adapters::kafka;
 
-use self::letters::{Wanted, list};
+use self::letters::{Letters, Wanted, list};
 pub(super) use self::letters::{each, left};
 pub(super) use self::receipts::{Identities, Identity, letter};
 use self::replay::Replay;
@@ -87,20 +87,26 @@ pub(crate) struct ReplayArgs {
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::List { wanted, limit, of } => listed(of, &wanted, limit).await,
+            Self::List { wanted, limit, of } => Ok(listed(of, &wanted, limit).await?.into()),
             Self::Show { partition, offset, of } => {
                 let wanted = Wanted { from: Some((partition, offset)), ..Wanted::default() };
-                listed(of, &wanted, usize::MAX).await
+                let found = listed(of, &wanted, usize::MAX).await?;
+                if found.letters.is_empty() && found.foreign.is_empty() {
+                    let text =
+                        format!("no dead letter is about offset {offset} of partition {partition}: see tally dlq list");
+                    return Ok(Answer::new(&found, text));
+                }
+                Ok(found.into())
             }
             Self::Replay(args) => args.run().await,
         }
     }
 }
 
-async fn listed(of: Where, wanted: &Wanted, limit: usize) -> anyhow::Result<Answer> {
+async fn listed(of: Where, wanted: &Wanted, limit: usize) -> anyhow::Result<Letters> {
     let desk = Desk::open(of).await?;
     let reader = desk.reader(&desk.dead_letter_topic)?;
-    Ok(list(&reader, (desk.deployment()?, &desk.topic), wanted, limit).await?.into())
+    list(&reader, (desk.deployment()?, &desk.topic), wanted, limit).await
 }
 
 impl ReplayArgs {

@@ -147,6 +147,12 @@ pub(super) async fn pause_of(desk: &Desk, topic: &str) -> anyhow::Result<Option<
     Ok(last.filter(has_waited).map(|line| (line.at, line.token)))
 }
 
+/// Says of a topic whose consumers are paused what may still happen, if anything may.
+pub(super) async fn still(desk: &Desk) -> anyhow::Result<Option<&'static str>> {
+    let settled = pause_of(desk, &desk.topic).await?.is_some();
+    Ok((!settled).then_some("rows may still change until the command that pauses them has ended (tally ledger)"))
+}
+
 /// Pauses the topic, and waits until no request that a consumer has sent before can take effect. Returns the topic as
 /// it is stored then. Safe to repeat: it raises the claims once more and waits again.
 ///

@@ -55,7 +55,8 @@ impl Args {
         let recount = |dry_run| (&scope, Rules { dry_run, ..rules });
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
-            let end = "nothing was changed: say --yes and --why to correct it";
+            let audit = if all { ", and this was no audit" } else { "" };
+            let end = format!("nothing was changed{audit}: say --yes and --why to correct it");
             let drifts = summary.examples.iter();
             let drifts = drifts.map(|drift| {
                 format!("{}: the count is {}, its rows add up to {}\n", drift.key, drift.before, drift.after)

@@ -20,6 +20,7 @@ pub(crate) use self::seen::{Part, Seen};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
 use crate::said::{Answer, Table, add, or_dash, past, ranges};
+use crate::verbs::pause;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -73,6 +74,9 @@ async fn show(of: Where) -> anyhow::Result<Answer> {
     }
     if seen.is_paused() {
         text.push_str("paused: tally resume consumer\n");
+        if let Some(still) = pause::still(&desk).await? {
+            let _ = writeln!(text, "{still}");
+        }
     }
     let generation = seen.topic.as_ref().map(|topic| topic.current().number);
     let read = generation.map_or("not read yet".to_owned(), |number| format!("generation {number}"));

@@ -33,6 +33,8 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+        // What an import has written down about it.
+        let _ = std::fs::remove_file(format!("{}.progress", self.name()));
     }
 }
 
@@ -203,6 +205,7 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     let status = stage.tally(&["status"]).await;
     assert_eq!(status.code, Some(1), "{status:?}");
     assert!(status.out.contains("likes: 2 partitions, lag 0: tally resume consumer"), "{status:?}");
+    assert!(!status.out.contains("may still change"), "the pause has waited: {status:?}");
     let again = made(&stage, &["pause", "consumer"]).await;
     assert!(again.out.contains("nothing to do"), "{again:?}");
     let paused = stage.everything().await;

@@ -72,6 +72,7 @@ async fn what_is_wrong_is_named_first_with_what_to_do() {
     assert!(first[0].starts_with("partition 0: forward_reset: ") && first[0].contains("topic skip --to 2"), "{said:?}");
     assert!(first[1].starts_with("partition 1: beyond_log: ") && first[1].contains("topic skip --to 0"), "{said:?}");
     assert_eq!((said.code, first[2]), (Some(1), "paused: tally resume consumer"), "{said:?}");
+    assert!(first[3].starts_with("rows may still change until the command"), "no pause has waited: {said:?}");
     stage.know(|topic| topic.id = TopicId("before".into())).await;
     let said = topic(&stage, &["show"]).await;
     assert!(said.out.starts_with("partition 0-1: topic_replaced: ") && said.out.contains("topic adopt"), "{said:?}");

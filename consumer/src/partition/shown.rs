@@ -39,10 +39,10 @@ impl Shown {
         }
     }
 
-    /// Shows that the partition stands still. This is an error once for each reason.
+    /// Shows that the partition stands still. This is an error once for each reason, unless an operator meant it.
     pub(super) fn stands(&mut self, shared: &Shared, partition: &Partition, why: Standstill) {
         if self.why.as_ref() == Some(&why) {
-            tracing::info!(%partition, alarm = why.name(), "still standing still: {why}");
+            tracing::debug!(%partition, alarm = why.name(), "still standing still: {why}");
             return;
         }
         if self.why.is_none() {
@@ -51,7 +51,11 @@ impl Shown {
         if !matches!(why, Standstill::Refused(_)) {
             self.refused = None;
         }
-        tracing::error!(%partition, alarm = why.name(), "standing still: {why}");
+        if why == Standstill::Paused {
+            tracing::warn!(%partition, alarm = why.name(), "standing still: {why}");
+        } else {
+            tracing::error!(%partition, alarm = why.name(), "standing still: {why}");
+        }
         metrics::ALARMS.counter(&[why.name()]).increment(1);
         shared.host.readiness().not_ready(&condition(partition), why.to_string());
         self.why = Some(why);

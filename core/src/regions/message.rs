@@ -49,10 +49,10 @@ pub struct ToldMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadTold {
     /// It has another layout.
-    #[error("it has format {0}, and this version reads format {ENTRY_FORMAT}")]
+    #[error("it has format {0}, and this version reads format {ENTRY_FORMAT}: upgrade this Region first")]
     Format(u64),
     /// It cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("it cannot be read: {0}: find who else writes to the topic, and recreate the copy")]
     Malformed(String),
 }
 

@@ -63,15 +63,13 @@ pub struct RemoteFlush {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Another {
     /// It names another Region.
-    #[error("it is of the Region `{0}`")]
+    #[error("it is of the Region `{0}`: correct the mirror or --remote, and recreate the copy")]
     Region(Region),
     /// It was published in another topic.
-    #[error(
-        "it was published in another topic than those before, or that topic lost its end: the copy has to be made anew"
-    )]
+    #[error("it was published in another topic than those before, or that topic lost its end: recreate the copy")]
     Topic,
     /// It names another deployment.
-    #[error("it is of the deployment {}, and those before are of {}", .found.0, .known.0)]
+    #[error("it is of the deployment {}, and those before are of {}: a Region that is built anew needs a new name", .found.0, .known.0)]
     Deployment {
         /// The deployment of the message.
         found: DeploymentId,

@@ -1,5 +1,6 @@
-//! The history of the rows' weights by row key. The store reports every change, so it includes changes that no stream shows:
-//! rows written while the stream was off, and trimmed records.
+//! The history of the rows' weights by row key: what `honest` holds answers against, and `lists` the lists. The store
+//! reports every change, so it includes changes that no stream shows: rows written while the stream was off, and trimmed
+//! records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use super::Status;
 use crate::desk::Desk;
 use crate::said::{ago, counted, past, ranges};
 use crate::verbs::dlq::each;
+use crate::verbs::pause;
 use crate::verbs::topic::Seen;
 
 /// How many of the last records of a partition are searched for misrouted events.
@@ -43,7 +44,8 @@ pub(super) async fn look(desk: &Desk, late: Duration, status: &mut Status) -> an
     let lag = status.lag.map_or(String::new(), |lag| format!(", lag {lag}"));
     if status.paused {
         let partitions = counted(parts.len() as u64, "partition");
-        status.wrong("paused", format!("{}: {partitions}{lag}: tally resume consumer", desk.topic), None);
+        let still = pause::still(desk).await?.map_or(String::new(), |still| format!("; {still}"));
+        status.wrong("paused", format!("{}: {partitions}{lag}: tally resume consumer{still}", desk.topic), None);
     }
     ages(desk, &parts, late, status);
     let was_misrouted = |part: &&Part| part.kept.as_ref().is_some_and(|kept| kept.misrouted);

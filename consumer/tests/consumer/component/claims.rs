@@ -68,7 +68,7 @@ async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
         records == Some(5.0) && seconds.is_some_and(|seconds| seconds > age - 11.0),
         "{records:?} {seconds:?} {age}"
     );
-    assert_eq!(watched.errors("standing still"), 1);
+    assert_eq!(watched.errors("standing still"), 0, "an operator meant it");
     assert_eq!(watched.metric("tally_consumer_alarms_total{alarm=\"paused\"}"), Some(1.0));
     assert!(world.claims().replace_topic(TOPIC, &paused, &topic).await.unwrap());
     world.reaches_ends().await;

@@ -1,4 +1,5 @@
-//! Tests of [`Found::start`], of what a claim stores, and of [`Ends`].
+//! Tests of where a consumer that takes a partition over begins to read, and up to where that is a replay (of records
+//! whose tombstones may be gone); of what a claim stores; and of [`Ends`], the ends of the log that were asked for.
 use super::*;
 use crate::register::{Generation, SafeTimes, Version};
 use crate::topic::Partition;
@@ -179,7 +180,7 @@ fn what_was_applied_and_is_deleted_by_now_need_not_be_read_once_more() {
 }
 
 #[test]
-fn a_partition_that_an_operator_has_skip_begins_there_and_is_no_replay() {
+fn a_partition_that_an_operator_had_go_on_at_an_offset_begins_there_and_is_no_replay() {
     let skipped = kept().skipped_to(Offset(500), Offset(1_000), NOW);
     assert_eq!((skipped.safe, skipped.greatest, skipped.safe_at), (Offset(500), Offset(500), kept().safe_at));
     assert!(skipped.at > kept().at, "an earlier owner's last word comes too late");
