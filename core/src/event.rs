@@ -14,6 +14,7 @@ use std::borrow::Cow;
 pub use decode::{decode, decode_value};
 pub use encode::{Said, encode};
 pub use rejection::{Field, Rejection};
+pub(crate) use routing::murmur2;
 pub use routing::partition_of;
 
 use crate::ids::{CounterName, Region};

@@ -98,6 +98,7 @@ async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
         past,
         replay: None,
         misrouted: false,
+        last: None,
     };
     anyhow::ensure!(claims.keep(&partition, claim.n, &kept).await?.is_some(), "the partition was claimed by another");
     Ok(())

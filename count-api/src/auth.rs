@@ -103,7 +103,7 @@ impl Guard {
                     Ok(read) => {
                         failed = false;
                         if read.text != tokens.borrow().text {
-                            tracing::info!(file = ?read.file, "the tokens have changed");
+                            tracing::info!("the tokens have changed");
                             tokens.send_replace(read);
                         }
                     }

@@ -57,7 +57,7 @@ impl FromStr for Filter {
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse::<Targets>().map_err(|error| error.to_string())?;
         // For `Targets` a word alone is a target: a misspelled level would silence everything else.
-        let mut words = text.split(',').filter(|part| !part.contains('='));
+        let mut words = text.split(',').filter(|part| !part.contains('=') || part.ends_with('='));
         match words.find(|word| word.parse::<LevelFilter>().is_err()) {
             Some(word) => Err(format!(
                 "`{word}` is no level: off, error, warn, info, debug or trace; of a target write `{word}=debug`"

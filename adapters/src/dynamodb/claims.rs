@@ -17,7 +17,7 @@ use tally_core::changes::Standing;
 use tally_core::definitions::Definitions;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
-use tally_core::register::{Claim, Earlier, Generation, Kept, SafeTimes, Topic};
+use tally_core::register::{Claim, Earlier, Generation, Kept, LastRead, SafeTimes, Topic};
 use tally_core::served;
 use tally_core::time::{Bounds, UnixMillis};
 use tally_core::topic::{Offset, Partition, TopicId};
@@ -81,6 +81,7 @@ impl Claims {
             ("earlier", (kept.earlier != Earlier::default()).then(|| text(kept.earlier.to_string()))),
             ("replay", kept.replay.map(number)),
             ("misrouted", kept.misrouted.then(|| flag(true))),
+            ("last", kept.last.map(|last| numbers(&[last.at.0, last.fingerprint]))),
         ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
         match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
@@ -180,6 +181,10 @@ fn decode_claim(reader: &Reader<'_>) -> Outcome<Claim> {
         past: reader.get("past")?,
         replay: reader.get("replay")?,
         misrouted: reader.get("misrouted")?,
+        last: match reader.get::<Option<Vec<u64>>>("last")?.as_deref() {
+            Some(&[at, fingerprint]) => Some(LastRead { at: Offset(at), fingerprint }),
+            _ => None,
+        },
     };
     Ok(Claim { n, kept: Some(kept) })
 }

@@ -210,6 +210,7 @@ async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passe
         past: Past::default(),
         replay: Some(replay.until),
         misrouted: false,
+        last: None,
     };
     claims.keep(&replay.partition, n, &replaying).await.unwrap();
     let loss = world.open_loss_of(Replay::LOSS, &replay.to_string()).await;

@@ -57,7 +57,7 @@ pub(crate) enum Verb {
     ///
     /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay
     /// writes what it sends, and that it was sent, in one transaction of Kafka. A replay of all continues where the
-    /// last one stopped. One of a reason, or since a time, begins with the first letter that is kept. Letters of other
+    /// last one stopped. Any other begins with the first letter that is kept. Letters of other
     /// deployments are left alone; one that names no deployment is of an older build, and is taken for one of this
     /// deployment. A replay ends one that is still running.
     ///
@@ -71,12 +71,21 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     wanted: Wanted,
 
-    /// The most letters that are read. The next run goes on there, unless --reason or --since is given
+    /// Those of the record that had --offset in this partition
+    #[arg(long, value_name = "NUMBER", requires = "offset")]
+    partition: Option<u32>,
+
+    /// The offset that it had there
+    #[arg(long, value_name = "NUMBER", requires = "partition")]
+    offset: Option<u64>,
+
+    /// The most letters that are read. The next run goes on there. With --reason, --since or --offset the most that are sent
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     limit: usize,
 
     /// Send what adds to a sum, too. A letter does not prove that its record never counted: a consumer that was killed, or
-    /// had lost its partition, may have written it before the record's counter was defined. Such a record counts again
+    /// had lost its partition, may have written it before the record's counter was defined. Such a record counts again, also
+    /// in other deployments that read the same topic
     #[arg(long)]
     sums: bool,
 
@@ -111,7 +120,8 @@ async fn listed(of: Where, wanted: &Wanted, limit: usize) -> anyhow::Result<Lett
 
 impl ReplayArgs {
     async fn run(self) -> anyhow::Result<Answer> {
-        let Self { wanted, limit, sums, change: Changing { writing, of } } = self;
+        let Self { wanted, partition, offset, limit, sums, change: Changing { writing, of } } = self;
+        let wanted = Wanted { from: partition.zip(offset), ..wanted };
         let desk = Desk::open(of).await?;
         let topic = desk.counted_topic().await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
@@ -136,6 +146,9 @@ impl ReplayArgs {
         if would.sent > 0 {
             found.push(NEWER.to_owned());
             found.push("tally dlq list shows some of the letters".to_owned());
+        }
+        if would.is_full {
+            found.push("--limit ends it here: run it again for further letters".to_owned());
         }
         if would.goes_on {
             found.push(

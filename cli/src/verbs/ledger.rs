@@ -26,7 +26,7 @@ impl Args {
             (Table::headed(["ago", "operator", "command", "reason", "plan", "outcome"]), Vec::new());
         for Operation { at, by, why, command, plan, ended, .. } in lines {
             // No outcome is written while the change is under way, and never if its process died.
-            let outcome = ended.as_deref().unwrap_or("not said: it is under way, or its process died");
+            let outcome = ended.as_deref().unwrap_or("under way, or its process died");
             // The table has one line for each change.
             let outcome = outcome.lines().collect::<Vec<_>>().join("; ");
             table.row([&ago(now.since(at)), &by, &command, &why, &plan, &outcome]);

@@ -7,6 +7,7 @@ mod seen;
 mod skip;
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use self::seen::Problem;
 pub(crate) use self::seen::{Part, Seen};
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
-use crate::said::{Answer, Table, add, or_dash, past, ranges};
+use crate::said::{Answer, Table, add, ago, or_dash, past, ranges};
 use crate::verbs::pause;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -27,7 +28,7 @@ pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, its lag,
     /// and who reads it. Exits with 1 where anything is wrong, which it names first
     ///
-    /// CLAIM rises when a consumer takes the partition over, and by a pause. A consumer begins at the smaller of COMMITTED
+    /// CLAIM rises when a consumer takes the partition over or looks at one that stands still, and by a pause. A consumer begins at the smaller of COMMITTED
     /// and SAFE. Records below SAFE, and all that Kafka had at COMPLETE UP TO, are rows or dead letters. LAG counts records
     /// that have to be read, also those that are read again since the group was set back.
     Show(Box<Where>),
@@ -98,6 +99,9 @@ async fn show(of: Where) -> anyhow::Result<Answer> {
 /// The state of a partition that consumers read.
 const READS: &str = "reads";
 
+/// How long a consumer that reads a partition stores nothing about it at most.
+const SILENT: Duration = Duration::from_secs(5);
+
 /// Returns a line for each partition, for people and for programs. `members` is `None` if they are unknown.
 fn lines(seen: &Seen, members: Option<&Vec<Member>>, now: UnixMillis) -> (Table, Vec<Value>) {
     let headings = ["partition", "claim", "committed", "safe", "complete up to", "log", "lag", "read by", "state"];
@@ -110,8 +114,14 @@ fn lines(seen: &Seen, members: Option<&Vec<Member>>, now: UnixMillis) -> (Table,
         let (start, end) = (part.log.start.0, part.log.end.0);
         let holder = members.into_iter().flatten().find(|member| member.partitions.contains(&index));
         let held_by = holder.map(|member| format!("{} at {}", member.client, member.host));
-        let state =
-            if state == READS && members.is_some() && holder.is_none() { "no reader".to_owned() } else { state };
+        // A consumer stores once a second how far it has come.
+        let silent = kept.map(|kept| now.since(kept.at)).filter(|silent| *silent > SILENT);
+        let state = match silent {
+            _ if state != READS => state,
+            _ if members.is_some() && holder.is_none() => "no reader".to_owned(),
+            Some(silent) => format!("not read for {}", ago(silent)),
+            None => state,
+        };
         let age = or_dash(safe_at.map(|at| past(now, Some(at))));
         let (committed_text, safe_text, held) = (or_dash(committed), or_dash(safe), or_dash(held_by.as_ref()));
         let log = format!("{start}..{end}");

@@ -112,7 +112,7 @@ impl Claim {
             }
             Self::RowsMoved => {
                 "not certain: rows may have been written meanwhile. Each listed difference is real; a count that moved may hide \
-                 another. Pause consumers, which takes six minutes, for a certain answer"
+                 another. For a certain answer, pause consumers and wait until that command has ended (six minutes)"
             }
         }
     }

@@ -19,7 +19,7 @@ use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fold::Stated;
 use tally_core::ids::{CounterId, ShardCount, StreamShard};
 use tally_core::ports::{ChangeStream, TopicReader};
-use tally_core::register::{Kept, Topic, Version};
+use tally_core::register::{Kept, LastRead, Topic, Version};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
@@ -115,6 +115,15 @@ impl Stage {
         let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
         let kept = Kept { misrouted: true, ..claim.kept.unwrap() };
         let kept = kept.come_to([kept.safe; 2], kept.safe_at, self.clock.now(), DAY);
+        assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
+    }
+
+    /// Stores that another record than Kafka has at `at` was read there.
+    pub(crate) async fn read_another(&self, index: u32, at: u64) {
+        let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
+        let kept = claim.kept.unwrap();
+        let kept = kept.come_to([kept.safe; 2], kept.safe_at, self.clock.now(), DAY);
+        let kept = Kept { last: Some(LastRead { at: Offset(at), fingerprint: 1 }), ..kept };
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
     }
 

@@ -118,6 +118,22 @@ async fn a_topic_that_was_created_anew_is_read_from_its_start_in_the_next_genera
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_lost_its_tail_and_has_grown_again_goes_on_in_a_new_generation() {
+    let stage = Stage::set().await;
+    records(&stage, 0, 5).await;
+    stage.come_to(0, 4, stage.clock.now()).await;
+    stage.read_another(0, 3).await;
+    let said = topic(&stage, &["show"]).await;
+    assert!(said.out.starts_with("partition 0: beyond_log: another record is at 3 than the one"), "{said:?}");
+    let said = done(&stage, &["skip", "--partition", "0", "--to", "2"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(stage.topic().await.current(), &Generation { number: 2, begins: vec![Offset(2), Offset(0)] });
+    assert_eq!(losses(&stage).await, ["skipped"]);
+    let said = topic(&stage, &["show"]).await;
+    assert_eq!(said.code, Some(0), "consumers go on: {said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_has_grown_is_adopted_once_it_is_drained() {
     let stage = Stage::set().await;
     records(&stage, 0, 3).await;

@@ -6,7 +6,7 @@ use futures_util::stream::FuturesUnordered;
 use tally_adapters::dynamodb::Usual;
 use tally_core::fault::Fault;
 use tally_core::ports::{Outcome, OwnedPartition};
-use tally_core::register::{Claim, Ends, Found, Progress, Replay, Standstill, Start, Topic};
+use tally_core::register::{Claim, Ends, Found, Progress, Replay, Standstill, Start, Topic, still_there};
 use tally_core::topic::{Offset, Partition};
 
 use super::keeping::name_growth;
@@ -33,7 +33,12 @@ pub(super) async fn begin(
     let (topic, misfit) = topic(shared, partition, &usual).await?;
     let (said, partitions) = (log.log().await?, log.partitions().await?);
     let committed = log.committed().await?;
-    let found = Found { claim: &claim, topic: &topic, index: partition.index, log: &said, partitions, committed };
+    let there = match still_there(&claim, &said) {
+        Some(last) => shared.reader.fingerprint(partition, last.at).await?,
+        None => None,
+    };
+    let found =
+        Found { claim: &claim, topic: &topic, index: partition.index, log: &said, partitions, committed, there };
     let start = || found.start(shared.claims.time().latest, shared.settings.tombstones);
     let Start { at, replay, kept } = match misfit.map_or_else(start, Err) {
         Ok(start) => start,
@@ -45,7 +50,7 @@ pub(super) async fn begin(
     shown.lag(partition, [at, said.end], None, shared.claims.time().earliest);
     name_growth(shared, partition, partitions, topic.current().partitions());
     if shared.claims.keep(partition, claim.n, &kept).await?.is_none() {
-        return Ok(Err(End::Again("another consumer has claimed it".to_owned())));
+        return Ok(Err(End::Again("another consumer has claimed it, or tally has raised the claim".to_owned())));
     }
     // Opened once the claim says that the partition replays: an audit closes the loss of a partition that does not.
     if let Some(until) = replay {
@@ -67,6 +72,8 @@ pub(super) async fn begin(
         n: claim.n,
         confirmed,
         rereads_to: kept.sent,
+        mark: kept.last,
+        has_regrown: false,
         kept,
         ends: Ends::default(),
         under_way: FuturesUnordered::new(),

@@ -64,8 +64,13 @@ impl Held {
         self.kept = self.kept.come_to([safe, sent], safe_at, claims.time().latest, self.shared.settings.tombstones);
         self.keeps = true;
         let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
+        // The next look at the log finds what was lost, too: the claim has the record that is there no more.
+        let regrown = self.mark.filter(|_| self.has_regrown).map(|mark| Standstill::LogRegrown { at: mark.at });
         let work = async move { (shared.claims.keep(log.partition(), n, &kept).await, kept.safe) };
-        self.begin(work, |held, (stored, safe)| held.stored(safe, stored));
+        self.begin(work, |held, (stored, safe)| {
+            let is_stored = matches!(stored, Ok(Some(_)));
+            held.stored(safe, stored).or(regrown.filter(|_| is_stored).map(End::Stands))
+        });
     }
 
     /// Takes in that it was stored: Kafka may commit it. `None` says that another consumer has raised the claim.
@@ -78,7 +83,7 @@ impl Held {
                 self.log.finished(safe);
                 None
             }
-            Ok(None) => Some(End::Again("another consumer has claimed it".to_owned())),
+            Ok(None) => Some(End::Again("another consumer has claimed it, or tally has raised the claim".to_owned())),
             Err(fault) => {
                 metrics::RETRIES.counter(&["keep", fault.class()]).increment(1);
                 self.unkept += 1;
@@ -94,15 +99,39 @@ impl Held {
     fn ask(&mut self) {
         self.asks = true;
         let (shared, log, reached) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.progress.committable());
-        let work = async move { (shared.claims.time().earliest, look(&*log).await) };
+        let (mark, last) = (self.mark, self.kept.last);
+        let work = async move {
+            let at = shared.claims.time().earliest;
+            let said = look(&*log).await;
+            let there = match mark {
+                Some(mark) if said.is_ok() => shared.reader.fingerprint(log.partition(), mark.at).await,
+                _ => Ok(None),
+            };
+            (at, said, there)
+        };
         // The end that Kafka names is not before what was reached when it was asked.
-        self.begin(work, move |held, (at, said)| held.asked(at, reached, said));
+        self.begin(work, move |held, (at, said, there)| {
+            held.asks = false;
+            match there {
+                Ok(Some(there)) if mark.is_some_and(|mark| mark.fingerprint != there) => {
+                    (held.has_regrown, held.kept.last) = (true, mark);
+                    None
+                }
+                Ok(_) => {
+                    held.mark = last;
+                    held.asked(at, reached, said)
+                }
+                Err(fault) => {
+                    metrics::kafka_error(&fault);
+                    None
+                }
+            }
+        });
     }
 
     /// Takes in Kafka's end: if it is the same topic still, everything that was acknowledged by `at` is before this
     /// end.
     fn asked(&mut self, at: UnixMillis, reached: Offset, said: Outcome<(Log, u32)>) -> Option<End> {
-        self.asks = false;
         let (log, partitions) = match said {
             Ok(said) => said,
             Err(fault) => {

@@ -8,7 +8,7 @@ use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, Event, Rejection, decode};
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Record, Records};
-use tally_core::register::{Effect, Progress};
+use tally_core::register::{Effect, LastRead, Progress};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
@@ -64,13 +64,14 @@ fn warn_of_old_time(event: &Event<'_>, partition: &Partition, offset: Offset) {
 impl Held {
     /// Returns whether more records are wanted.
     pub(super) fn reads(&self) -> bool {
-        !self.reading.runs.is_full() && !self.reading.asks
+        !self.reading.runs.is_full() && !self.reading.asks && !self.has_regrown
     }
 
     /// Takes in the records that were read, while there is room. Stops before a record whose action is not known.
     pub(super) fn hand_out(&mut self) {
         let mut misrouted = Misrouted::default();
         while self.may_put_aside()
+            && !self.has_regrown
             && !self.reading.asks
             && !self.reading.waits
             && let Some((run, first)) = self.reading.runs.next()
@@ -82,6 +83,9 @@ impl Held {
             {
                 handed += 1;
             }
+            let last = handed.checked_sub(1).and_then(|last| run.get(first + last));
+            self.kept.last =
+                last.map(|last| LastRead { at: last.offset, fingerprint: last.fingerprint() }).or(self.kept.last);
             self.reading.runs.handed(handed);
         }
         if let Some(last) = misrouted.last {

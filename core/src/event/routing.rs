@@ -7,7 +7,7 @@ pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
 }
 
 /// Returns the 32-bit MurmurHash2 of `key`, with the seed of Kafka's Java client.
-fn murmur2(key: &[u8]) -> u32 {
+pub(crate) fn murmur2(key: &[u8]) -> u32 {
     const SEED: u32 = 0x9747_b28c;
     const M: u32 = 0x5bd1_e995;
     let len = u32::try_from(key.len()).unwrap_or(u32::MAX);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Outcome;
+use crate::event::murmur2;
 use crate::fault::Fault;
 use crate::time::UnixMillis;
 use crate::topic::{Log, Offset, Partition};
@@ -54,6 +55,12 @@ impl<'a> Record<'a> {
     /// Returns the deployment that it names, unless that is `own`. A record that names none passes as the own one.
     pub fn foreign(self, own: &str) -> Option<Cow<'a, str>> {
         self.deployment().filter(|named| named != own)
+    }
+
+    /// Returns what tells it from another record at its offset: a hash of time, key and value.
+    pub fn fingerprint(self) -> u64 {
+        let [key, value] = [self.key, self.value].map(|bytes| u64::from(murmur2(bytes.unwrap_or_default())));
+        (key << 32 | value) ^ self.at.0
     }
 
     /// Returns the memory that it takes: its bytes and a flat charge, so that empty records are not free.
@@ -302,6 +309,11 @@ pub trait TopicReader: Send + Sync {
 
     /// Returns some of the records of `partition` from `from` up to `to`, in order; none at the end.
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;
+
+    /// Returns the [fingerprint](Record::fingerprint) of the record at this offset, if there is one.
+    async fn fingerprint(&self, partition: &Partition, at: Offset) -> Outcome<Option<u64>> {
+        Ok(self.read(partition, at, at.next()).await?.at(at).map(Record::fingerprint))
+    }
 
     /// Returns the offset of the first record of `partition` that was written at `at` or later, if there is one.
     async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>>;

@@ -54,6 +54,15 @@ pub struct Kept {
     pub replay: Option<Offset>,
     /// In this generation, a consumer has read an event whose key belongs to another partition.
     pub misrouted: bool,
+    /// A record that was read last. If another one is at its offset later, the log lost its tail and has grown again.
+    pub last: Option<LastRead>,
+}
+
+/// A record that was read: its offset, and its [fingerprint](crate::ports::log::Record::fingerprint).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastRead {
+    pub at: Offset,
+    pub fingerprint: u64,
 }
 
 /// Returns how old the rows have to be for reading their events again to be a replay.
@@ -76,6 +85,7 @@ impl Kept {
             past: Past::default(),
             replay: None,
             misrouted: false,
+            last: None,
         }
     }
 
@@ -96,7 +106,7 @@ impl Kept {
         let replay = self.replay.filter(|until| to < *until);
         let at = now.max(UnixMillis(self.at.0 + 1));
         let (earlier, past) = (self.earlier(), Past::default());
-        Self { safe: to, earlier, greatest, sent: greatest, at, past, replay, ..self.clone() }
+        Self { safe: to, earlier, greatest, sent: greatest, at, past, replay, last: None, ..self.clone() }
     }
 
     /// Returns what is stored next. The rows have everything before `safe`, and everything that Kafka had acknowledged
@@ -149,6 +159,8 @@ pub struct Found<'a> {
     pub partitions: u32,
     /// What the group has committed.
     pub committed: Option<Offset>,
+    /// The fingerprint of the record that is where the one read last was ([`still_there`]), if there is one.
+    pub there: Option<u64>,
 }
 
 /// Where reading of a partition begins.
@@ -174,6 +186,13 @@ pub fn unfit(topic: &Topic, id: &TopicId, partitions: u32) -> Option<Standstill>
     } else {
         None
     }
+}
+
+/// Returns the record that was read last, if the log has its offset. Where another record is there by now, the log lost
+/// its tail.
+pub fn still_there(claim: &Claim, log: &Log) -> Option<LastRead> {
+    let kept = claim.kept.as_ref().filter(|kept| kept.topic == log.topic)?;
+    kept.last.filter(|last| log.start <= last.at && last.at < log.end)
 }
 
 impl Found<'_> {
@@ -204,8 +223,14 @@ impl Found<'_> {
         if before.greatest > end {
             return Err(Standstill::BeyondLog { at: before.greatest, end });
         }
+        let last = still_there(self.claim, self.log);
+        if let Some(LastRead { at, .. }) = last.filter(|last| self.there.is_some_and(|there| there != last.fingerprint))
+        {
+            return Err(Standstill::LogRegrown { at });
+        }
         // Records behind `safe` that the log has lost are not read again.
-        let before = Kept { sent: before.sent.min(end), replay: before.replay.map(|until| until.min(end)), ..before };
+        let before =
+            Kept { last, sent: before.sent.min(end), replay: before.replay.map(|until| until.min(end)), ..before };
         let was = before.was(now.minus(half(tombstones)));
         let is_old = at < before.sent && was.is_some_and(|was| at < was);
         let kept = before.begun_at(at, is_old, now, tombstones);

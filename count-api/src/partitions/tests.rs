@@ -45,6 +45,7 @@ async fn what_waits_in_a_partition_is_its_log_behind_what_is_finished() {
             sent: safe,
             replay: None,
             misrouted: false,
+            last: None,
         };
         assert!(claims.keep(&partition, claim.n, &kept).await.unwrap().is_some());
     }

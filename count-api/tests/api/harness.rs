@@ -202,6 +202,7 @@ pub(crate) fn kept(safe: u64, at: UnixMillis, safe_at: Option<UnixMillis>) -> Ke
         past: Past::default(),
         replay: None,
         misrouted: false,
+        last: None,
     }
 }
 

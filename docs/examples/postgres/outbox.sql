@@ -1,4 +1,5 @@
--- Keeps every change of post_likes, in the transaction that makes it, until the relay has sent it.
+-- Keeps every insert and delete of post_likes, in the transaction that makes it, until the relay has sent it. An UPDATE of a key and
+-- TRUNCATE are not kept: do neither meanwhile.
 -- The order of one user and post is the order of ids: a second transaction about the same row waits for the first.
 CREATE TABLE likes_outbox (
   id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -63,8 +63,8 @@ pub(crate) struct Load {
     #[arg(long, default_value_t = 1.02, value_parser = share, value_name = "COUNT")]
     units_per_like: f64,
 
-    /// Likes that one counter update takes in: tally_stream_records_total divided by tally_updates_total. By default 4,
-    /// and fewer where a flush gathers fewer
+    /// Likes that one counter update takes in: tally_stream_records_total of the kinds liked and unliked, divided by
+    /// tally_updates_total. By default 4, and fewer where a flush gathers fewer
     #[arg(long, value_parser = share, value_name = "COUNT")]
     changes_per_update: Option<f64>,
 

@@ -34,12 +34,14 @@ pub(super) struct Replayed {
     pub(super) foreign: u64,
     /// Letters that an earlier replay of all has read were passed over.
     pub(super) goes_on: bool,
+    /// As many were read, or sent, as were asked for.
+    pub(super) is_full: bool,
 }
 
 impl Replayed {
     /// Returns the counts that are not 0, a line each. `what` says what becomes, or would become, of those in `sent`.
     pub(super) fn said(&self, what: &str) -> Vec<String> {
-        let Self { sent, skipped, repeated, sums, foreign, goes_on: _ } = *self;
+        let Self { sent, skipped, repeated, sums, foreign, .. } = *self;
         let parts = [
             (sent, what),
             (skipped, "still no event"),
@@ -79,7 +81,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Reads at most `limit` dead letters, and none that was written after it began, so that it ends even if every
+    /// Reads at most `limit` dead letters or, if not all are meant, sends at most so many. Reads none that was written after it began, so that it ends even if every
     /// record gets a new letter. If all letters are meant, it continues at the last replay's bookmark. Safe to repeat:
     /// it sends nothing that another replay has sent, even one that was killed. It ends a replay that is still running.
     ///
@@ -93,29 +95,33 @@ impl Replay {
         let logs = self.calls.persist("look at the dead letters", || self.reader.logs()).await?;
         let mut known = self.calls.persist("read receipts", || self.put_back(&logs)).await?;
         let mut done = Replayed::default();
-        let mut left = limit;
+        let (is_all, mut left) = (self.wanted.is_all(), limit as u64);
         for (partition, log) in logs {
             let marked = || self.reader.bookmark(&partition);
             let marked = self.calls.persist("read how far the last replay was", marked).await?;
-            let marked = marked.filter(|_| self.wanted.is_all());
+            let marked = marked.filter(|_| is_all);
             let mut at = marked.unwrap_or(log.start).max(log.start);
             done.goes_on |= at > log.start;
             let mut passed = None;
             while at < log.end && left > 0 {
                 let read = || self.reader.read(&partition, at, log.end);
                 let records = self.calls.persist("read dead letters", read).await?;
-                let Some(last) = records.iter().take(left).last().map(|record| record.offset) else { break };
+                let most = if is_all { usize::try_from(left).unwrap_or(usize::MAX) } else { usize::MAX };
+                let Some(last) = records.iter().take(most).last().map(|record| record.offset) else { break };
                 let mut batch = Vec::new();
-                let letters = records.iter().take(left).filter_map(letter);
+                let letters = records.iter().take(most).filter_map(letter);
                 for letter in letters.filter(|letter| self.wanted.has(letter)) {
+                    if !is_all && done.sent == limit as u64 {
+                        break;
+                    }
                     if self.leaves_out(&letter, &mut known, &mut batch, &mut done) {
                         passed.get_or_insert(letter.record.offset);
                     }
                 }
                 self.commit(&partition, &batch).await?;
-                left -= records.len().min(left);
+                left = if is_all { left.saturating_sub(records.len() as u64) } else { limit as u64 - done.sent };
                 at = last.next();
-                if !self.dry_run && self.wanted.is_all() {
+                if !self.dry_run && is_all {
                     // The next replay begins with the first letter that this one has left out.
                     let at = passed.unwrap_or(at);
                     let mark = || self.reader.mark(&partition, at);
@@ -123,6 +129,7 @@ impl Replay {
                 }
             }
         }
+        done.is_full = left == 0;
         Ok(done)
     }
 

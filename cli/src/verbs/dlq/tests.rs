@@ -92,13 +92,23 @@ async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none(
 async fn a_replay_is_bounded_and_goes_on_where_it_was() {
     let broker = broker(&[EVENT; 10]).await;
     let replay = replay(&broker);
-    assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, ..Replayed::default() });
+    assert_eq!(replay.run(4).await.unwrap(), Replayed { sent: 4, is_full: true, ..Replayed::default() });
     assert_eq!(replay.run(100).await.unwrap(), Replayed { sent: 6, goes_on: true, ..Replayed::default() });
     assert_eq!(
         replay.run(100).await.unwrap(),
         Replayed { goes_on: true, ..Replayed::default() },
         "nothing is put back twice"
     );
+}
+
+#[tokio::test]
+async fn a_bounded_replay_of_some_letters_sends_so_many_however_many_it_passes_over() {
+    let broker = broker(&[b"no event", EVENT, EVENT]).await;
+    let wanted = Wanted { reason: Some("refused_by_store".to_owned()), ..Wanted::default() };
+    let replay = Replay { wanted, ..replay(&broker) };
+    for sent in [1, 1, 0] {
+        assert_eq!(replay.run(1).await.unwrap().sent, sent);
+    }
 }
 
 #[tokio::test]

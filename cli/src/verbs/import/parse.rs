@@ -90,6 +90,7 @@ impl Parser {
     /// Returns what a line is. An event that states no time happened at the time of `--ts`, or else at `now`.
     pub(super) fn fate(&mut self, line: &Line, now: UnixMillis) -> Fate {
         if line.len > line.text.len() {
+            self.csv.iter_mut().for_each(|csv| csv.is_open ^= is_odd(&line.text));
             return Fate::Rejected(Rejection::TooLarge(line.len).into());
         }
         let text = &line.text;
@@ -137,6 +138,8 @@ struct Csv {
     action: Option<usize>,
     region: Option<usize>,
     ts: Option<usize>,
+    /// A line has begun a value that it does not end, so the next one is no line of its own, whatever it looks like.
+    is_open: bool,
 }
 
 impl Csv {
@@ -161,12 +164,16 @@ impl Csv {
         let (Some(post), Some(user)) = (post, user) else {
             bail!("{what} post_id and user_id; it names {}", names.join(", "));
         };
-        Ok(Self { reader, names, post, user, action, region, ts })
+        Ok(Self { reader, names, post, user, action, region, ts, is_open: false })
     }
 
     /// Returns the line as JSON.
     fn json(&mut self, line: &[u8]) -> Result<Vec<u8>, Wrong> {
-        let fields = split(&mut self.reader, line)?;
+        if self.is_open {
+            self.is_open = !is_odd(line);
+            return Err(no_csv("it goes on with a value that a line before began"));
+        }
+        let fields = split(&mut self.reader, line).inspect_err(|_| self.is_open = is_odd(line))?;
         let (found, named) = (fields.len(), self.names.len());
         if found != named {
             return Err(no_csv(format!("it has {found} fields, and the first line has {named}")));
@@ -184,6 +191,11 @@ impl Csv {
         }
         Ok(serde_json::to_vec(&json).expect("strings and integers always serialise"))
     }
+}
+
+/// Returns whether the line begins a value in quotes that it does not end, or ends one that it did not begin.
+fn is_odd(line: &[u8]) -> bool {
+    line.iter().filter(|byte| **byte == b'"').count() % 2 == 1
 }
 
 /// Splits a line into its fields.
@@ -255,15 +267,23 @@ mod tests {
                 "not_csv".into()
             ]
         );
-        let found = csv("post_id,user_id,action", &["p,u,unlike", "p,u,", "p,\"u", "p,u", ",u,like", "p,\u{1}u,like"]);
+        let found = csv("post_id,user_id,action", &["p,u,unlike", "p,u,", "p,u", ",u,like", "p,\u{1}u,like", "p,\"u"]);
         let unlike = said("p", "u", "unlike", 77);
-        assert_eq!(found, [unlike.as_str(), "bad_action", "not_csv", "not_csv", "bad_post_id", "bad_user_id"]);
+        assert_eq!(found, [unlike.as_str(), "bad_action", "not_csv", "bad_post_id", "bad_user_id", "not_csv"]);
         let found = csv("post_id,region,user_id,ts", &["p,eu,u,5", "p,,u,5"]);
         let plain = said("p", "u", "like", 5);
         assert_eq!(found, [plain.replace(",\"ts\"", ",\"region\":\"eu\",\"ts\""), plain]);
         for ts in ["1.5", "2024-01-01", "-1", "253402300800000"] {
             assert_eq!(csv("post_id,user_id,ts", &[&format!("p,u,{ts}")]), ["bad_timestamp"], "{ts}");
         }
+    }
+
+    #[test]
+    fn what_follows_a_line_break_in_a_value_is_no_line_of_its_own() {
+        let lines = ["p,u,\"hi", "forged,victim,like", "", "still, \"\"in\"\", it", "end\"", "p,u,hi"];
+        let like = said("p", "u", "like", 77);
+        let found = csv("post_id,user_id,bio", &lines);
+        assert_eq!(found, ["not_csv", "not_csv", "blank", "not_csv", "not_csv", like.as_str()]);
     }
 
     #[test]

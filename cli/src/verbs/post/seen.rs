@@ -146,7 +146,7 @@ impl Figures {
             None if !self.exact => lines.push(" is not exact: --explain says why".to_owned()),
             None if !self.fresh => lines.push(" is not fresh: --explain says why".to_owned()),
             None => {}
-            Some(why) if why.is_empty() => lines
+            Some(why) if why.is_empty() && self.queued.is_empty() => lines
                 .push(": nothing is known to be wrong; tally verify compares all counts with their rows".to_owned()),
             Some(why) => lines.extend(why.iter().map(|reason| format!(": {}", reason.text))),
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use tally_adapters::dynamodb::Usual;
 use tally_core::ports::TopicReader;
-use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic};
+use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic, still_there};
 use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use crate::desk::Desk;
@@ -38,6 +38,8 @@ pub(crate) struct Part {
     pub(crate) claim: Claim,
     /// The offset that the consumers' group has committed.
     pub(crate) committed: Option<Offset>,
+    /// The fingerprint of the record that is where the one read last was.
+    there: Option<u64>,
     /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if it would begin with the topic.
     pub(crate) start: Option<Result<Start, Standstill>>,
 }
@@ -73,7 +75,11 @@ impl Seen {
         for (partition, log) in logs {
             // A partition that was added just now is seen by the next look.
             let Some((committed, claim)) = stored.remove(&partition) else { continue };
-            parts.push(Part { partition, log, claim, committed, start: None });
+            let there = match still_there(&claim, &log) {
+                Some(last) => reader.fingerprint(&partition, last.at).await.with_context(looking)?,
+                None => None,
+            };
+            parts.push(Part { partition, log, claim, committed, there, start: None });
         }
         let mut seen = Self { name: name.to_owned(), topic, usual, misfit, id, parts };
         seen.judge(desk);
@@ -97,9 +103,9 @@ impl Seen {
         }
         let Some(topic) = &self.topic else { return };
         let (topic, partitions) = (Topic { is_paused: false, ..topic.clone() }, self.partitions());
-        for Part { partition, log, claim, committed, start } in &mut self.parts {
-            let (index, committed) = (partition.index, *committed);
-            let found = Found { claim, topic: &topic, index, log, partitions, committed };
+        for Part { partition, log, claim, committed, there, start } in &mut self.parts {
+            let (index, committed, there) = (partition.index, *committed, *there);
+            let found = Found { claim, topic: &topic, index, log, partitions, committed, there };
             *start = Some(found.start(desk.claims.time().latest, TOMBSTONES));
         }
     }

@@ -102,7 +102,8 @@ impl<'a> Skip<'a> {
 
     /// Returns whether the log has lost its tail: rows have offsets that other records get now.
     fn is_cut(&self) -> bool {
-        self.kept.greatest > self.part.log.end
+        let has_regrown = matches!(self.part.start, Some(Err(Standstill::LogRegrown { .. })));
+        self.kept.greatest > self.part.log.end || has_regrown
     }
 
     /// Says what is lost.

@@ -110,6 +110,38 @@ async fn a_group_that_was_set_forward_is_reported_and_nothing_is_skipped() {
     world.stop(consumer).await;
 }
 
+/// The partition loses its newest two records, and gets four others in their place.
+fn lose_and_grow(world: &mut World, lost: u64) {
+    world.broker.lose_tail(TOPIC, 0, lost);
+    (0..4).for_each(|n| world.say(0, &format!("other-{n}"), Like));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_lost_its_tail_and_has_grown_again_is_named_whether_or_not_a_consumer_runs() {
+    for runs in [true, false] {
+        let mut world = World::new(1).await;
+        let mut consumer = world.consumer();
+        (0..10).for_each(|n| world.say(0, &format!("u-{n}"), Like));
+        world.reaches_ends().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        if runs {
+            lose_and_grow(&mut world, 8);
+        } else {
+            world.stop(consumer).await;
+            lose_and_grow(&mut world, 8);
+            consumer = world.consumer();
+        }
+        let readiness = consumer.host().readiness().clone();
+        let report = || format!("{:?}", readiness.report());
+        eventually("it is said", async || report().contains("lost its tail and has grown again")).await;
+        let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
+        let then = safe_at().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(report().contains("lost its tail") && safe_at().await == then, "until an operator has looked");
+        world.stop(consumer).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_group_that_was_set_far_back_replays_with_a_loss_and_a_little_back_without_one() {
     let mut world = World::new(1).await;

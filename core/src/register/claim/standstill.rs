@@ -49,6 +49,12 @@ pub enum Standstill {
          with what comes behind that"
     )]
     BeyondLog { at: Offset, end: Offset },
+    /// The log has lost records that were applied, and has others at their offsets by now.
+    #[error(
+        "another record is at {at} than the one that was read there: the log lost its tail and has grown again, and `tally topic skip \
+         --to ..` goes on with the first record that was written since"
+    )]
+    LogRegrown { at: Offset },
     /// The store refuses one record after the other, or a request for good.
     #[error("the store does not take what is written: {0}")]
     Refused(String),
@@ -77,7 +83,7 @@ impl Standstill {
             Self::NewPartition { .. } => "new_partition",
             Self::ForwardReset { .. } => "forward_reset",
             Self::LogTruncated { .. } => "log_truncated",
-            Self::BeyondLog { .. } => "beyond_log",
+            Self::BeyondLog { .. } | Self::LogRegrown { .. } => "beyond_log",
             Self::Refused(_) => "refused",
         }
     }

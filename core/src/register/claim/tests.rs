@@ -33,6 +33,7 @@ fn kept() -> Kept {
         misrouted: false,
         sent: Offset(200),
         replay: None,
+        last: None,
     }
 }
 
@@ -43,14 +44,14 @@ fn log(start: u64, end: u64) -> Log {
 fn start(kept: Option<Kept>, committed: Option<u64>, log: &Log, topic: &Topic) -> Result<Start, Standstill> {
     let claim = Claim { n: 7, kept };
     let committed = committed.map(Offset);
-    Found { claim: &claim, topic, index: 0, log, partitions: 2, committed }.start(NOW, TOMBSTONES)
+    Found { claim: &claim, topic, index: 0, log, partitions: 2, committed, there: None }.start(NOW, TOMBSTONES)
 }
 
 /// Starts at another time, with a log and a topic that fit.
 fn start_at(now: UnixMillis, kept: Kept, committed: Option<u64>) -> Start {
     let (claim, topic, log) = (Claim { n: 8, kept: Some(kept) }, topic(), log(10, 1_000));
     let committed = committed.map(Offset);
-    Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed }
+    Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed, there: None }
         .start(now, TOMBSTONES)
         .unwrap()
 }
@@ -155,6 +156,29 @@ fn a_committed_offset_that_was_safe_before_speaks_of_a_consumer_of_another_group
 fn forward_reset(safe: u64, committed: u64, greatest: u64) -> Standstill {
     let [safe, committed, greatest] = [safe, committed, greatest].map(Offset);
     Standstill::ForwardReset { safe, committed, greatest }
+}
+
+#[test]
+fn a_log_that_lost_its_tail_is_noticed_by_another_record_although_it_has_grown_again() {
+    let last = Some(LastRead { at: Offset(199), fingerprint: 7 });
+    let (claim, topic) = (Claim { n: 7, kept: Some(Kept { last, ..kept() }) }, topic());
+    let start = |there, end| {
+        let log = &log(10, end);
+        Found { claim: &claim, topic: &topic, index: 0, log, partitions: 2, committed: None, there }
+            .start(NOW, TOMBSTONES)
+    };
+    assert_eq!(start(Some(7), 1_000).unwrap().kept.last, last);
+    assert_eq!(start(Some(8), 1_000), Err(Standstill::LogRegrown { at: Offset(199) }));
+    assert_eq!(start(None, 1_000).unwrap().at, Offset(200), "no other record is there");
+    let skipped = kept().skipped_to(Offset(150), Offset(1_000), NOW);
+    assert_eq!(skipped.last, None, "an operator has looked");
+}
+
+#[test]
+fn a_record_that_was_not_finished_when_the_log_lost_it_is_forgotten() {
+    let last = Some(LastRead { at: Offset(250), fingerprint: 7 });
+    let begun = start(Some(Kept { last, sent: Offset(260), ..kept() }), None, &log(10, 240), &topic()).unwrap();
+    assert_eq!((begun.at, begun.kept.last), (Offset(200), None), "another one may come there");
 }
 
 #[test]

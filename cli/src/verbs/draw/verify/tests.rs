@@ -103,6 +103,7 @@ impl Stage {
             past,
             replay: None,
             misrouted: false,
+            last: None,
         };
         assert!(claims.keep(&partition(), n, &kept).await.unwrap().is_some());
     }
