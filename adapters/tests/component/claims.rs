@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Claims;
-use tally_core::register::{Claim, Found, Generation, Kept, Topic};
+use tally_core::register::{Claim, Found, Generation, Kept, LastRead, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition, TopicId};
 use tally_emulator::{Fault as Injected, Rule};
@@ -27,12 +27,13 @@ fn claims(store: &Store) -> Claims {
 /// The first state stored under a claim.
 fn begun(claim: &Claim) -> Kept {
     let log = Log { topic: topic().id, start: Offset(0), end: Offset(100) };
-    let found = Found { claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed: None };
+    let found = Found { claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed: None, there: None };
     found.start(BEGAN, TOMBSTONES).unwrap().kept
 }
 
 fn come_to(kept: &Kept, safe: u64, safe_at: Option<u64>) -> Kept {
-    kept.come_to([Offset(safe); 2], safe_at.map(UnixMillis), BEGAN, TOMBSTONES)
+    let last = Some(LastRead { at: Offset(safe), fingerprint: u64::MAX });
+    Kept { last, ..kept.come_to([Offset(safe); 2], safe_at.map(UnixMillis), BEGAN, TOMBSTONES) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +107,7 @@ async fn a_replay_forgets_the_time_by_which_the_rows_were_complete() {
     let (claim, _) = claims.raise(&partition(0)).await.unwrap();
     let log = Log { topic: topic().id, start: Offset(0), end: Offset(100) };
     let committed = Some(Offset(3));
-    let found = Found { claim: &claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed };
+    let found = Found { claim: &claim, topic: &topic(), index: 0, log: &log, partitions: 2, committed, there: None };
     let start = found.start(BEGAN.plus(TOMBSTONES), TOMBSTONES).unwrap();
     assert_eq!(start.replay, Some(Offset(50)));
     assert!(claims.keep(&partition(0), 2, &start.kept).await.unwrap().is_some());

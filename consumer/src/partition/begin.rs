@@ -27,16 +27,11 @@ pub(super) async fn begin(
 ) -> Outcome<Result<Held, End>> {
     let partition = log.partition();
     // The claim is raised before anything else is looked at: what an earlier owner stores later is refused.
-    let slept = shared.slept();
-    let (claim, confirmed) = shared.claims.raise(partition).await?;
+    let (slept, (claim, confirmed)) = (shared.slept(), shared.claims.raise(partition).await?);
     let usual = shared.deployment.usual().await?;
     let (topic, misfit) = topic(shared, partition, &usual).await?;
-    let (said, partitions) = (log.log().await?, log.partitions().await?);
-    let committed = log.committed().await?;
-    let there = match still_there(&claim, &said) {
-        Some(last) => shared.reader.fingerprint(partition, last.at).await?,
-        None => None,
-    };
+    let (said, partitions, committed) = (log.log().await?, log.partitions().await?, log.committed().await?);
+    let there = shared.reader.fingerprint(partition, still_there(&claim, &said).map(|last| last.at)).await?;
     let found =
         Found { claim: &claim, topic: &topic, index: partition.index, log: &said, partitions, committed, there };
     let start = || found.start(shared.claims.time().latest, shared.settings.tombstones);

@@ -103,10 +103,8 @@ impl Held {
         let work = async move {
             let at = shared.claims.time().earliest;
             let said = look(&*log).await;
-            let there = match mark {
-                Some(mark) if said.is_ok() => shared.reader.fingerprint(log.partition(), mark.at).await,
-                _ => Ok(None),
-            };
+            let asked = mark.filter(|_| said.is_ok()).map(|mark| mark.at);
+            let there = shared.reader.fingerprint(log.partition(), asked).await;
             (at, said, there)
         };
         // The end that Kafka names is not before what was reached when it was asked.

@@ -310,8 +310,9 @@ pub trait TopicReader: Send + Sync {
     /// Returns some of the records of `partition` from `from` up to `to`, in order; none at the end.
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records>;
 
-    /// Returns the [fingerprint](Record::fingerprint) of the record at this offset, if there is one.
-    async fn fingerprint(&self, partition: &Partition, at: Offset) -> Outcome<Option<u64>> {
+    /// Returns the [fingerprint](Record::fingerprint) of the record at this offset, if one is asked for and there.
+    async fn fingerprint(&self, partition: &Partition, at: Option<Offset>) -> Outcome<Option<u64>> {
+        let Some(at) = at else { return Ok(None) };
         Ok(self.read(partition, at, at.next()).await?.at(at).map(Record::fingerprint))
     }
 

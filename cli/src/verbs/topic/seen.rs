@@ -75,10 +75,8 @@ impl Seen {
         for (partition, log) in logs {
             // A partition that was added just now is seen by the next look.
             let Some((committed, claim)) = stored.remove(&partition) else { continue };
-            let there = match still_there(&claim, &log) {
-                Some(last) => reader.fingerprint(&partition, last.at).await.with_context(looking)?,
-                None => None,
-            };
+            let last = still_there(&claim, &log).map(|last| last.at);
+            let there = reader.fingerprint(&partition, last).await.with_context(looking)?;
             parts.push(Part { partition, log, claim, committed, there, start: None });
         }
         let mut seen = Self { name: name.to_owned(), topic, usual, misfit, id, parts };

@@ -122,7 +122,8 @@ fn a_replay_ends_with_the_log_where_that_has_lost_what_was_sent_behind_what_is_s
     let (claim, topic) = (Claim { n: 2, kept: Some(sent) }, topic());
     let replay = |end| {
         let log = log(10, end);
-        let found = Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None };
+        let found =
+            Found { claim: &claim, topic: &topic, index: 0, log: &log, partitions: 2, committed: None, there: None };
         found.start(NOW.plus(TOMBSTONES), TOMBSTONES).unwrap().replay
     };
     assert_eq!([replay(1_000), replay(50), replay(20)], [Some(Offset(90)), Some(Offset(50)), None]);
@@ -254,7 +255,8 @@ fn a_topic_goes_on_in_the_next_generation_as_long_as_there_is_one() {
 fn fewer_partitions_are_refused_and_more_are_named_and_the_known_ones_go_on() {
     let (topic, log, claim) = (topic(), log(10, 1_000), Claim { n: 1, kept: Some(kept()) });
     let with = |partitions, index| {
-        Found { claim: &claim, topic: &topic, index, log: &log, partitions, committed: None }.start(NOW, TOMBSTONES)
+        Found { claim: &claim, topic: &topic, index, log: &log, partitions, committed: None, there: None }
+            .start(NOW, TOMBSTONES)
     };
     assert_eq!(with(1, 0), Err(Standstill::FewerPartitions { expected: 2, found: 1 }));
     assert_eq!(with(3, 0).map(|start| start.at), Ok(Offset(200)));
