@@ -23,6 +23,8 @@ const MESSAGE: &str = "__connect.errors.exception.message";
 /// The prefix of headers that Kafka Connect does not know.
 const OURS: &str = "__tally.";
 const DEPLOYMENT: &str = "__tally.errors.deployment";
+/// In a record that was put back: the deployment that it is for. Others have had it already, and pass over it.
+pub const PUT_BACK_FOR: &str = "__tally.replayed.for";
 const TIMESTAMP: &str = "__tally.errors.timestamp";
 const VALUE_BYTES: &str = "__tally.errors.value.bytes";
 const VALUE_SHA256: &str = "__tally.errors.value.sha256";

@@ -22,7 +22,7 @@ const ALARM: Label = Label::of("alarm", tally_core::register::Standstill::NAMES)
 
 catalogue! {
     RECORDS: Counter Count "tally_consumer_records_total" [Label::of("outcome", &["applied", "rejected", "stale"])],
-        "Records taken: applied, rejected, or stale, which were read twice.";
+        "Records taken: applied, rejected, or stale, which were read twice or put back for another deployment.";
     MISROUTED: Counter Count "tally_consumer_misrouted_records_total" [],
         "Events that lie in another partition than their key says.";
     BAD_REGIONS: Counter Count "tally_consumer_bad_regions_total" [],

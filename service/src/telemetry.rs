@@ -56,6 +56,9 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse::<Targets>().map_err(|error| error.to_string())?;
+        if text.contains(char::is_control) {
+            return Err("it has control characters".to_owned());
+        }
         // For `Targets` a word alone is a target: a misspelled level would silence everything else.
         let mut words = text.split(',').filter(|part| !part.contains('=') || part.ends_with('='));
         match words.find(|word| word.parse::<LevelFilter>().is_err()) {

@@ -58,8 +58,8 @@ pub(crate) enum Verb {
     /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay
     /// writes what it sends, and that it was sent, in one transaction of Kafka. A replay of all continues where the
     /// last one stopped. Any other begins with the first letter that is kept. Letters of other
-    /// deployments are left alone; one that names no deployment is of an older build, and is taken for one of this
-    /// deployment. A replay ends one that is still running.
+    /// deployments are left alone, and other deployments that read the topic pass over what is sent. A letter that names no
+    /// deployment is of an older build, and is taken for one of this deployment. A replay ends one that is still running.
     ///
     /// A replayed event is newer than everything its user did meanwhile: a like that was taken back since comes back. Look
     /// at old letters with `tally dlq show` first.
@@ -84,8 +84,7 @@ pub(crate) struct ReplayArgs {
     limit: usize,
 
     /// Send what adds to a sum, too. A letter does not prove that its record never counted: a consumer that was killed, or
-    /// had lost its partition, may have written it before the record's counter was defined. Such a record counts again, also
-    /// in other deployments that read the same topic
+    /// had lost its partition, may have written it before the record's counter was defined. Such a record counts again
     #[arg(long)]
     sums: bool,
 

@@ -13,6 +13,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 
 use super::Held;
+use crate::letter::PUT_BACK_FOR;
 use crate::metrics;
 
 /// What was read and is not finished, and the definitions by which it is decoded.
@@ -103,6 +104,13 @@ impl Held {
             metrics::RECORDS.counter(&["stale"]).increment(1);
             return true;
         }
+        if self.is_for_another(record) {
+            self.progress.take_elsewhere(offset);
+            self.progress.finish(offset);
+            (self.reading.taken, self.rejected) = (self.reading.taken + 1, self.rejected + 1);
+            metrics::RECORDS.counter(&["stale"]).increment(1);
+            return true;
+        }
         let decoded = decode(record, &self.reading.definitions);
         match decoded {
             Err(Rejection::BadAction(Some(_))) if offset >= self.reading.settled => {
@@ -149,6 +157,12 @@ impl Held {
         }
         self.reading.taken += 1;
         true
+    }
+
+    /// Returns whether another deployment that reads this topic has put the record back for itself.
+    fn is_for_another(&self, record: Record<'_>) -> bool {
+        let is_other = |name: &String| record.header(PUT_BACK_FOR).is_some_and(|of| of != name.as_bytes());
+        self.shared.name.as_ref().is_some_and(is_other)
     }
 
     /// Takes note that the dead letter of the record at `offset` is acknowledged.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use tally_batch_recount::Calls;
-use tally_consumer::letter::Letter;
+use tally_consumer::letter::{Letter, PUT_BACK_FOR};
 use tally_core::definitions::Definitions;
 use tally_core::event::decode;
 use tally_core::ports::log::{Header, Outgoing};
@@ -143,7 +143,7 @@ impl Replay {
     /// Counts `letter` in `done`, and puts its record into `batch` if it is to be sent. Returns whether the letter is
     /// left out because it adds to a sum and `--sums` was not given.
     fn leaves_out<'a>(
-        &self,
+        &'a self,
         letter: &Letter<'a>,
         known: &mut Identities,
         batch: &mut Vec<PutBack<'a>>,
@@ -169,7 +169,9 @@ impl Replay {
         known.insert(of);
         // The record gets the right key: with a wrong or missing one it would be out of order again.
         let key = event.subject().to_owned();
-        batch.push(PutBack { of, key, value: letter.record.value, headers: letter.original_headers() });
+        let mut headers = letter.original_headers();
+        headers.push((PUT_BACK_FOR, Some(self.deployment.as_bytes())));
+        batch.push(PutBack { of, key, value: letter.record.value, headers });
         done.sent += 1;
         false
     }

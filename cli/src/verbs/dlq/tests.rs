@@ -1,6 +1,6 @@
 use tally_adapters::memory::log::Broker;
 use tally_batch_recount::Calls;
-use tally_consumer::letter::Writer;
+use tally_consumer::letter::{PUT_BACK_FOR, Writer};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;
 use tally_core::ports::TopicReader;
@@ -85,7 +85,11 @@ async fn a_replay_puts_events_back_under_their_key_and_skips_what_still_is_none(
     let first = records.get(0).unwrap();
     assert_eq!((first.key, first.value), (Some(&b"p"[..]), Some(EVENT)));
     let headers: Vec<_> = first.headers().collect();
-    assert_eq!(headers, [("trace", Some(&b"t"[..]))], "the reasons for putting it aside are gone");
+    assert_eq!(
+        headers,
+        [("trace", Some(&b"t"[..])), (PUT_BACK_FOR, Some(OURS.as_bytes()))],
+        "the reasons for putting it aside are gone"
+    );
 }
 
 #[tokio::test]
@@ -241,7 +245,10 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
     for (partition, log) in broker.reader("test", "likes").logs().await.unwrap() {
         let records = broker.reader("test", "likes").read(&partition, log.start, log.end).await.unwrap();
         let names = records.iter().flat_map(|record| record.headers().map(|(name, _)| name).collect::<Vec<_>>());
-        assert!(names.into_iter().all(|name| name == "trace"), "the forged headers are not sent");
+        assert!(
+            names.into_iter().all(|name| ["trace", PUT_BACK_FOR].contains(&name)),
+            "the forged headers are not sent"
+        );
     }
 }
 

@@ -213,6 +213,10 @@ impl Adoption {
     }
 
     async fn carry_out(self, desk: &Desk, seen: &Seen, settle: Settle) -> anyhow::Result<String> {
+        // A client that has a recreated topic open may go on waiting for records at offsets of the former one.
+        let members = desk.consumers_of(&self.name)?.members().await.unwrap_or_default();
+        let holding = members.iter().filter(|member| !member.partitions.is_empty()).count();
+        ensure!(self.has_grown || holding == 0, "{holding} consumers of the group run: stop them first");
         self.set_group(desk).await?;
         let Some(before) = &seen.topic else {
             desk.claims.raise_all(&self.name, seen.partitions()).await.context("cannot raise the claims")?;

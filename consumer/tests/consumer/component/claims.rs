@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
-use tally_core::ports::log::{Rebalance, Records, Revocation};
+use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation};
 use tally_core::ports::{Intake, Outcome, OwnedPartition};
 use tally_core::register::Topic;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_emulator::{Fault as Injected, Rule};
-use tally_testkit::eventually;
+use tally_testkit::{BEGAN, eventually};
 use tokio::sync::watch;
 
 use super::watched::Watched;
@@ -140,6 +140,22 @@ async fn a_log_that_lost_its_tail_and_has_grown_again_is_named_whether_or_not_a_
         assert!(report().contains("lost its tail") && safe_at().await == then, "until an operator has looked");
         world.stop(consumer).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_deployment_puts_back_for_itself_is_passed_over() {
+    let mut world = World::new(1).await;
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    let key = world.post(0);
+    let value = format!(r#"{{"post_id":"{key}","user_id":"u","action":"unlike"}}"#);
+    let (key, value) = (Some(key.as_str().as_bytes()), Some(value.as_bytes()));
+    let headers = [(tally_consumer::letter::PUT_BACK_FOR, Some(&b"another"[..]))];
+    world.broker.append(Outgoing { topic: TOPIC, partition: Some(0), key, value, headers: &headers }, BEGAN).unwrap();
+    world.say(0, "v", Like);
+    world.reaches_ends().await;
+    world.is_right().await;
+    world.stop(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
