@@ -25,11 +25,12 @@ use tally_core::backoff::Backoff;
 use tally_core::ids::ShardCount;
 use tally_core::ports::log::Revocation;
 use tally_core::ports::{OwnedPartition, Producer, TopicReader};
-use tally_core::register::{Ends, Kept, LastRead, Progress, Standstill, Topic};
+use tally_core::register::{Ends, Kept, Progress, Standstill, Topic};
 use tally_core::topic::{Offset, Partition};
 use tally_service::{Host, Seldom, Stop, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::keeping::Tail;
 use self::reading::Reading;
 use self::shown::Shown;
 use self::writing::Writing;
@@ -145,10 +146,7 @@ struct Held {
     /// How often in a row storing under the claim has failed.
     unkept: u32,
     asks: bool,
-    /// A record that had been read when Kafka was asked before. If another one is in its place by now, the log lost its
-    /// tail.
-    mark: Option<LastRead>,
-    has_regrown: bool,
+    tail: Tail,
     /// How long the machine had slept when the partition was claimed.
     slept: Duration,
     /// How many dead letters are under way.

@@ -9,7 +9,7 @@ use tally_core::ports::{Outcome, OwnedPartition};
 use tally_core::register::{Claim, Ends, Found, Progress, Replay, Standstill, Start, Topic, still_there};
 use tally_core::topic::{Offset, Partition};
 
-use super::keeping::name_growth;
+use super::keeping::{Tail, name_growth};
 use super::reading::Reading;
 use super::shown::Shown;
 use super::writing::Writing;
@@ -67,8 +67,7 @@ pub(super) async fn begin(
         n: claim.n,
         confirmed,
         rereads_to: kept.sent,
-        mark: kept.last,
-        has_regrown: false,
+        tail: Tail::behind(kept.last),
         kept,
         ends: Ends::default(),
         under_way: FuturesUnordered::new(),

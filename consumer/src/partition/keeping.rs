@@ -5,12 +5,28 @@ use std::sync::Arc;
 
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_core::ports::{Outcome, OwnedPartition, TopicReader};
-use tally_core::register::{Standstill, unfit};
+use tally_core::register::{LastRead, Standstill, unfit};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 
 use super::{ASLEEP, EVERY, End, Held, Shared};
 use crate::metrics;
+
+/// What shows whether the log has lost its tail, even if it has grown again.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    /// A record that had been read when Kafka was asked before. If another one is in its place, the log lost its tail.
+    mark: Option<LastRead>,
+    pub(super) has_regrown: bool,
+    /// Kafka's last answer failed.
+    is_away: bool,
+}
+
+impl Tail {
+    pub(super) fn behind(mark: Option<LastRead>) -> Self {
+        Self { mark, ..Self::default() }
+    }
+}
 
 /// Returns the name of the readiness condition of a partition's topic.
 pub(super) fn condition(partition: &Partition) -> String {
@@ -65,7 +81,8 @@ impl Held {
         self.keeps = true;
         let (shared, log, n, kept) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.n, self.kept.clone());
         // The next look at the log finds what was lost, too: the claim has the record that is there no more.
-        let regrown = self.mark.filter(|_| self.has_regrown).map(|mark| Standstill::LogRegrown { at: mark.at });
+        let regrown =
+            self.tail.mark.filter(|_| self.tail.has_regrown).map(|mark| Standstill::LogRegrown { at: mark.at });
         let work = async move { (shared.claims.keep(log.partition(), n, &kept).await, kept.safe) };
         self.begin(work, |held, (stored, safe)| {
             let is_stored = matches!(stored, Ok(Some(_)));
@@ -99,11 +116,12 @@ impl Held {
     fn ask(&mut self) {
         self.asks = true;
         let (shared, log, reached) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.progress.committable());
-        let (mark, last) = (self.mark, self.kept.last);
+        let (mark, last) = (self.tail.mark, self.kept.last);
         let work = async move {
             let at = shared.claims.time().earliest;
             let said = look(&*log).await;
-            let asked = mark.filter(|_| said.is_ok()).map(|mark| mark.at);
+            let has = |at: Offset| said.as_ref().is_ok_and(|(log, _)| log.start <= at && at < log.end);
+            let asked = mark.map(|mark| mark.at).filter(|at| has(*at));
             let there = shared.reader.fingerprint(log.partition(), asked).await;
             (at, said, there)
         };
@@ -112,11 +130,13 @@ impl Held {
             held.asks = false;
             match there {
                 Ok(Some(there)) if mark.is_some_and(|mark| mark.fingerprint != there) => {
-                    (held.has_regrown, held.kept.last) = (true, mark);
+                    (held.tail.has_regrown, held.kept.last) = (true, mark);
                     None
                 }
                 Ok(_) => {
-                    held.mark = last;
+                    // The first answer that fails may be that of a Kafka that is about to lose what was read last.
+                    let was_away = std::mem::replace(&mut held.tail.is_away, said.is_err());
+                    held.tail.mark = if was_away && said.is_err() { mark } else { last };
                     held.asked(at, reached, said)
                 }
                 Err(fault) => {

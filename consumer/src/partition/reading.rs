@@ -65,14 +65,14 @@ fn warn_of_old_time(event: &Event<'_>, partition: &Partition, offset: Offset) {
 impl Held {
     /// Returns whether more records are wanted.
     pub(super) fn reads(&self) -> bool {
-        !self.reading.runs.is_full() && !self.reading.asks && !self.has_regrown
+        !self.reading.runs.is_full() && !self.reading.asks && !self.tail.has_regrown
     }
 
     /// Takes in the records that were read, while there is room. Stops before a record whose action is not known.
     pub(super) fn hand_out(&mut self) {
         let mut misrouted = Misrouted::default();
         while self.may_put_aside()
-            && !self.has_regrown
+            && !self.tail.has_regrown
             && !self.reading.asks
             && !self.reading.waits
             && let Some((run, first)) = self.reading.runs.next()
