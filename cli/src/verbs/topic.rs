@@ -28,9 +28,10 @@ pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, its lag,
     /// and who reads it. Exits with 1 where anything is wrong, which it names first
     ///
-    /// CLAIM rises when a consumer takes the partition over or looks at one that stands still, and by a pause. A consumer begins at the smaller of COMMITTED
-    /// and SAFE. Records below SAFE, and all that Kafka had at COMPLETE UP TO, are rows or dead letters. LAG counts records
-    /// that have to be read, also those that are read again since the group was set back.
+    /// CLAIM rises when a consumer takes the partition over or looks at one that stands still, and by a pause. A consumer
+    /// begins at the smaller of COMMITTED and SAFE. Records below SAFE, and all that Kafka had at COMPLETE UP TO, are rows
+    /// or dead letters. LAG counts records that have to be read, also those that are read again since the group was set
+    /// back.
     Show(Box<Where>),
     /// Goes on with a topic that was created anew, has another number of partitions, or takes the place of another topic
     ///

@@ -81,9 +81,10 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Reads at most `limit` dead letters or, if not all are meant, sends at most so many. Reads none that was written after it began, so that it ends even if every
-    /// record gets a new letter. If all letters are meant, it continues at the last replay's bookmark. Safe to repeat:
-    /// it sends nothing that another replay has sent, even one that was killed. It ends a replay that is still running.
+    /// Reads at most `limit` dead letters or, if not all are meant, sends at most so many. Reads none that was written
+    /// after it began, so that it ends even if every record gets a new letter. If all letters are meant, it continues at
+    /// the last replay's bookmark. Safe to repeat: it sends nothing that another replay has sent, even one that was
+    /// killed. It ends a replay that is still running.
     ///
     /// # Errors
     /// Letters cannot be read, or cannot be sent.
