@@ -19,7 +19,7 @@ mod version;
 
 pub use cell::{Adding, Cell, Step};
 use claim::earlier;
-pub use claim::{BadPast, Claim, Earlier, Ends, Found, Kept, LastRead, Past, Standstill, Start, still_there, unfit};
+pub use claim::{BadPast, Claim, Earlier, Ends, Found, Kept, LastRead, Past, Standstill, Start, last_read_in, unfit};
 pub use progress::{Answer, Attempt, Progress, Settled};
 pub use replay::{NoReplay, Replay};
 pub use safe::SafeTimes;

@@ -6,7 +6,7 @@ use futures_util::stream::FuturesUnordered;
 use tally_adapters::dynamodb::Usual;
 use tally_core::fault::Fault;
 use tally_core::ports::{Outcome, OwnedPartition};
-use tally_core::register::{Claim, Ends, Found, Progress, Replay, Standstill, Start, Topic, still_there};
+use tally_core::register::{Claim, Ends, Found, Progress, Replay, Standstill, Start, Topic, last_read_in};
 use tally_core::topic::{Offset, Partition};
 
 use super::keeping::{Tail, name_growth};
@@ -31,7 +31,7 @@ pub(super) async fn begin(
     let usual = shared.deployment.usual().await?;
     let (topic, misfit) = topic(shared, partition, &usual).await?;
     let (said, partitions, committed) = (log.log().await?, log.partitions().await?, log.committed().await?);
-    let there = shared.reader.fingerprint(partition, still_there(&claim, &said).map(|last| last.at)).await?;
+    let there = shared.reader.fingerprint(partition, last_read_in(&claim, &said).map(|last| last.at)).await?;
     let found =
         Found { claim: &claim, topic: &topic, index: partition.index, log: &said, partitions, committed, there };
     let start = || found.start(shared.claims.time().latest, shared.settings.tombstones);

@@ -116,11 +116,13 @@ impl Held {
     fn ask(&mut self) {
         self.asks = true;
         let (shared, log, reached) = (Arc::clone(&self.shared), Arc::clone(&self.log), self.progress.committable());
-        let (mark, last) = (self.tail.mark, self.kept.last);
+        let (mark, last, topic) = (self.tail.mark, self.kept.last, self.topic.id.clone());
         let work = async move {
             let at = shared.claims.time().earliest;
             let said = look(&*log).await;
-            let has = |at: Offset| said.as_ref().is_ok_and(|(log, _)| log.start <= at && at < log.end);
+            // A topic that was created anew has other records, too, and is named as such.
+            let is_in = |log: &Log, at| log.topic == topic && log.start <= at && at < log.end;
+            let has = |at: Offset| said.as_ref().is_ok_and(|(log, _)| is_in(log, at));
             let asked = mark.map(|mark| mark.at).filter(|at| has(*at));
             let there = shared.reader.fingerprint(log.partition(), asked).await;
             (at, said, there)

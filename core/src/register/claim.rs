@@ -159,7 +159,7 @@ pub struct Found<'a> {
     pub partitions: u32,
     /// What the group has committed.
     pub committed: Option<Offset>,
-    /// The fingerprint of the record that is where the one read last was ([`still_there`]), if there is one.
+    /// The fingerprint of the record that is where the one read last was ([`last_read_in`]), if there is one.
     pub there: Option<u64>,
 }
 
@@ -190,7 +190,7 @@ pub fn unfit(topic: &Topic, id: &TopicId, partitions: u32) -> Option<Standstill>
 
 /// Returns the record that was read last, if the log has its offset. Where another record is there by now, the log lost
 /// its tail.
-pub fn still_there(claim: &Claim, log: &Log) -> Option<LastRead> {
+pub fn last_read_in(claim: &Claim, log: &Log) -> Option<LastRead> {
     let kept = claim.kept.as_ref().filter(|kept| kept.topic == log.topic)?;
     kept.last.filter(|last| log.start <= last.at && last.at < log.end)
 }
@@ -223,7 +223,7 @@ impl Found<'_> {
         if before.greatest > end {
             return Err(Standstill::BeyondLog { at: before.greatest, end });
         }
-        let last = still_there(self.claim, self.log);
+        let last = last_read_in(self.claim, self.log);
         if let Some(LastRead { at, .. }) = last.filter(|last| self.there.is_some_and(|there| there != last.fingerprint))
         {
             return Err(Standstill::LogRegrown { at });

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use tally_adapters::dynamodb::Usual;
 use tally_core::ports::TopicReader;
-use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic, still_there};
+use tally_core::register::{Claim, Found, Kept, Standstill, Start, Topic, last_read_in};
 use tally_core::topic::{Log, Offset, Partition, TopicId};
 
 use crate::desk::Desk;
@@ -75,7 +75,7 @@ impl Seen {
         for (partition, log) in logs {
             // A partition that was added just now is seen by the next look.
             let Some((committed, claim)) = stored.remove(&partition) else { continue };
-            let last = still_there(&claim, &log).map(|last| last.at);
+            let last = last_read_in(&claim, &log).map(|last| last.at);
             let there = reader.fingerprint(&partition, last).await.with_context(looking)?;
             parts.push(Part { partition, log, claim, committed, there, start: None });
         }
