@@ -13,6 +13,7 @@ use tally_service::parse_duration;
 use crate::desk::{Desk, Where, deployed, unconfigured, unusable};
 use crate::ended;
 use crate::said::{Answer, Table, ago};
+use crate::verbs::stream;
 
 /// How long the log of changes has to be kept. The stream keeps a day, and its pages may wait for some hours.
 const CHANGES_KEPT: Duration = Duration::from_secs(27 * 3_600);
@@ -205,8 +206,7 @@ async fn quotas(desk: &Desk, peak: u64, points: &mut Points) {
 
 /// Checks that no time which a change-streamer has stored is ahead of this machine's clock.
 async fn clocks(desk: &Desk, points: &mut Points) -> anyhow::Result<()> {
-    let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
-    let known = desk.changes.shards(&info.label).await.context("cannot read the stream shards")?;
+    let (_, known) = stream::known(desk).await?;
     let now = desk.clock.now();
     match known.iter().map(|stored| stored.fed.at).max() {
         None => points.add("clocks", Verdict::Unknown, "no change-streamer has written the time yet"),

@@ -101,7 +101,7 @@ impl Show {
         // In this order, as the API does: so the counters have at least what the standing says.
         let sources = seen::sources(&desk, &chosen).await?;
         let standing = seen::standing(&desk, &id, &sources).await?;
-        let others = if explain { regions::standings(&desk, &id).await? } else { Vec::new() };
+        let others = if explain { regions::look(&desk).await? } else { Vec::new() };
         let queued = seen::queued(&desk).await?;
         let age = Age { now: desk.claims.time().latest, fresh_within };
         let headings =

@@ -1,6 +1,7 @@
 //! `tally regions`: lists the Regions whose counts answers add up (`list`), and leaves one out for good (`forget`). A
 //! Region's *entries* are its counts, copied to this Region.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -12,7 +13,7 @@ use tally_adapters::dynamodb::regions::Regions;
 use tally_core::changes::Standing;
 use tally_core::event::partition_of;
 use tally_core::fold::serve;
-use tally_core::ids::{CounterId, PostId, Region};
+use tally_core::ids::{CounterId, Region};
 use tally_core::time::UnixMillis;
 
 use crate::change::Changing;
@@ -45,6 +46,8 @@ fn named(text: &str) -> Result<Region, String> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Remote {
     region: String,
+    #[serde(skip)]
+    id: Region,
     /// Every event that Kafka had acknowledged in that Region by this time is in its entries, if such a time is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<UnixMillis>,
@@ -53,6 +56,9 @@ pub(crate) struct Remote {
     partitions: u32,
     /// Partitions without a valid standing: it is not known up to when their entries are complete.
     unknown: Vec<u32>,
+    /// The standing of each partition's entries, where one is valid.
+    #[serde(skip)]
+    standings: BTreeMap<u32, Standing>,
 }
 
 impl Remote {
@@ -82,16 +88,12 @@ pub(crate) async fn look(desk: &Desk) -> anyhow::Result<Vec<Remote>> {
     let standings = Regions::new(&desk.connection).standings(&named, partitions).await;
     let (standings, now) = (standings.context("cannot read the standings of other Regions")?, desk.clock.now());
     let remote = |region: &Region| {
-        let standing = |partition| standings.get(&(region.clone(), partition));
-        let as_of = |partition| standing(partition).and_then(|stated| stated.standing.as_of);
-        let as_of = (0..partitions).map(as_of).min().flatten();
-        Remote {
-            region: region.to_string(),
-            as_of,
-            age: as_of.map(|as_of| now.since(as_of)),
-            partitions,
-            unknown: (0..partitions).filter(|partition| standing(*partition).is_none()).collect(),
-        }
+        let standing = |partition| Some((partition, standings.get(&(region.clone(), partition))?.standing.clone()));
+        let standings: BTreeMap<u32, Standing> = (0..partitions).filter_map(standing).collect();
+        let as_of = (0..partitions).map(|partition| standings.get(&partition)?.as_of).min().flatten();
+        let unknown = (0..partitions).filter(|partition| !standings.contains_key(partition)).collect();
+        let age = as_of.map(|as_of| now.since(as_of));
+        Remote { region: region.to_string(), id: region.clone(), as_of, age, partitions, unknown, standings }
     };
     Ok(named.remotes.iter().map(remote).collect())
 }
@@ -139,9 +141,6 @@ impl Verb {
     }
 }
 
-/// For each other Region, the standing of the post's entries; `None` where no standing is valid.
-pub(crate) type Standings = Vec<(Region, Option<Standing>)>;
-
 /// The entry of another Region for a counter, which is an item of `like_counts`. `tally post show --explain` shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Entry {
@@ -166,39 +165,25 @@ impl std::fmt::Display for Entry {
     }
 }
 
-/// Reads the standings. Call it before [`entries`]: so an entry has at least what its standing says.
-pub(crate) async fn standings(desk: &Desk, post: &PostId) -> anyhow::Result<Standings> {
-    let (_, named) = desk.checkpoints.defined().await.context("cannot read the Regions")?;
-    let config = desk.changes.config().await.context("cannot read the configuration of the log")?;
-    let Some(config) = config.filter(|_| !named.remotes.is_empty()) else { return Ok(Vec::new()) };
-    let partition = partition_of(post.as_bytes(), config.partitions);
-    let read = Regions::new(&desk.connection).standings(&named, config.partitions).await;
-    let mut read = read.context("cannot read the standings of other Regions")?;
-    let stated = |region: Region| {
-        let standing = read.remove(&(region.clone(), partition)).map(|stated| stated.standing);
-        (region, standing)
-    };
-    Ok(named.remotes.into_iter().map(stated).collect())
-}
-
-/// Reads each Region's entry for the counter.
+/// Reads each Region's entry for the counter. Call [`look`] before: so an entry has at least what its standing says.
 pub(crate) async fn entries(
     desk: &Desk,
     counter: &CounterId,
-    standings: &Standings,
+    remotes: &[Remote],
     now: UnixMillis,
 ) -> anyhow::Result<Vec<Entry>> {
-    let ids: Vec<CounterId> = standings.iter().map(|(region, _)| counter.in_region(region)).collect();
+    let ids: Vec<CounterId> = remotes.iter().map(|remote| counter.in_region(&remote.id)).collect();
     let read = desk.counters.read(&ids, Consistency::Strong).await;
     let mut read = read.context("cannot read the entries of other Regions")?;
     let mut entries = Vec::new();
-    for ((region, standing), id) in standings.iter().zip(&ids) {
+    for (Remote { region, partitions, standings, .. }, id) in remotes.iter().zip(&ids) {
         let found = read.counters.remove(id);
+        let standing = standings.get(&partition_of(counter.post.as_bytes(), *partitions));
         let is_known = standing.is_some() && (found.is_some() || read.reserved);
-        let standing = standing.clone().unwrap_or_default();
+        let standing = standing.cloned().unwrap_or_default();
         let served = found.transpose().ok().map(|found| serve(&standing, id.name.kind(), found.as_ref()));
         entries.push(Entry {
-            region: region.to_string(),
+            region: region.clone(),
             value: served.map(|served| served.likes),
             version: served.map_or(0, |served| served.version),
             exact: served.is_some_and(|served| served.exact) && is_known && standing.as_of.is_some(),

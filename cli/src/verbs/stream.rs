@@ -42,7 +42,7 @@ impl Verb {
     }
 }
 
-async fn known(desk: &Desk) -> anyhow::Result<(StreamLabel, Vec<StoredShard>)> {
+pub(super) async fn known(desk: &Desk) -> anyhow::Result<(StreamLabel, Vec<StoredShard>)> {
     let info = desk.stream.info().await.map_err(Fault::from).context("cannot look at the stream")?;
     let known = desk.changes.shards(&info.label).await.context("cannot read the stream shards")?;
     Ok((info.label, known))
