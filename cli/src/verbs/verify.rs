@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tally_adapters::dynamodb::{Consistency, Cursor};
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey};
+use tally_core::ids::{CounterId, CounterKind, MemberKey, RowKey, Shard};
 use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
@@ -146,21 +146,14 @@ impl From<Verified> for Answer {
 }
 
 impl Difference {
-    fn of(what: &What, Numbers { rows, count }: Numbers) -> Self {
-        let (id, shard) = match what {
-            What::Key(key) => (&key.counter, Some(key.shard.index())),
-            What::Total(id) => (id, None),
-        };
-        Self { post: id.post.to_string(), counter: id.name.to_string(), shard, rows: rows.map(sum), count }
+    fn of((counter, shard): &What, Numbers { rows, count }: Numbers) -> Self {
+        let (post, counter, shard) = (counter.post.to_string(), counter.name.to_string(), shard.map(Shard::index));
+        Self { post, counter, shard, rows: rows.map(sum), count }
     }
 }
 
-/// A count that may be wrong: that of a row key, or a counter's total.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    Key(RowKey),
-    Total(CounterId),
-}
+/// A count that may be wrong: that of one of the counter's shards or, without a shard, its total.
+type What = (CounterId, Option<Shard>);
 
 /// The sum of the rows and the count, each absent where it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,7 +268,7 @@ async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
         verified.row_keys += whole.len() as u64;
         let some = whole.chunks(BATCH).map(|some| differing(desk, some));
         let differing: Vec<Vec<RowKey>> = stream::iter(some).buffered(AT_ONCE).try_collect().await?;
-        differing.into_iter().flatten().for_each(|key| doubted.add(What::Key(key)));
+        differing.into_iter().flatten().for_each(|key| doubted.add((key.counter, Some(key.shard))));
     }
     Ok(())
 }
@@ -301,19 +294,16 @@ async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
         verified.counters += counters.len() as u64;
         let mut keys = Vec::new();
         for (id, counter) in counters {
-            let Ok(counter) = counter else {
-                doubted.add(What::Total(id));
-                continue;
-            };
-            if !counter.adds_up() {
-                doubted.add(What::Total(id.clone()));
+            if !counter.as_ref().is_ok_and(Counter::adds_up) {
+                doubted.add((id.clone(), None));
             }
+            let Ok(counter) = counter else { continue };
             let counted = counter.parts.iter().filter(|(_, part)| **part != 0);
             keys.extend(counted.map(|(shard, _)| RowKey { counter: id.clone(), shard: *shard }));
         }
         let empty = keys.into_iter().map(|key| async move { anyhow::Ok((has_rows(desk, &key).await?, key)) });
         let empty: Vec<(bool, RowKey)> = stream::iter(empty).buffered(AT_ONCE).try_collect().await?;
-        empty.into_iter().filter(|(has, _)| !has).for_each(|(_, key)| doubted.add(What::Key(key)));
+        empty.into_iter().filter(|(has, _)| !has).for_each(|(_, key)| doubted.add((key.counter, Some(key.shard))));
     }
     Ok(())
 }
@@ -336,20 +326,17 @@ async fn has_rows(desk: &Desk, key: &RowKey) -> anyhow::Result<bool> {
 
 /// Reads the numbers of `what` again. Returns them after those of the look before.
 async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Result<(What, Option<Numbers>, Numbers)> {
-    let now = match &what {
-        What::Key(key) => {
-            let counter = counter(desk, &key.counter, Sources::default()).await?.counter;
-            let count = counter.ok().map(|counter| counter.map_or(0, |counter| counter.part(key.shard)));
-            Numbers { rows: weigh(desk, key).await?, count }
+    let (id, shard) = &what;
+    let counter = counter(desk, id, Sources::default()).await?.counter.ok().map(Option::unwrap_or_default);
+    let now = match *shard {
+        Some(shard) => {
+            let key = RowKey { counter: id.clone(), shard };
+            Numbers { rows: weigh(desk, &key).await?, count: counter.map(|counter| counter.part(shard)) }
         }
-        What::Total(id) => match counter(desk, id, Sources::default()).await?.counter {
-            Ok(counter) => {
-                let Counter { parts, likes, .. } = counter.unwrap_or_default();
-                let rows = parts.values().map(|part| i128::from(*part)).sum();
-                Numbers { rows: Some(rows), count: Some(likes) }
-            }
-            Err(_) => Numbers { rows: None, count: None },
-        },
+        None => {
+            let rows = |counter: &Counter| counter.parts.values().map(|part| i128::from(*part)).sum();
+            Numbers { rows: counter.as_ref().map(rows), count: counter.map(|counter| counter.likes) }
+        }
     };
     Ok((what, before, now))
 }
