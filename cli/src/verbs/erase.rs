@@ -16,6 +16,7 @@ use tally_core::definitions::Definition;
 use tally_core::ids::UserId;
 use tally_core::ports::{Producer, TopicReader as _};
 use tally_core::time::UnixMillis;
+use tally_service::Seldom;
 
 pub(crate) use self::erasing::Subject;
 use self::erasing::{Erased, Erasing, sets};
@@ -101,12 +102,16 @@ impl What {
             topic: usual.clone(),
         };
         let waiting = Waiting::look(&desk, &usual, &erasing.sets).await?;
-        let named = named(&erasing.subject);
+        // The ledger keeps these lines: they name no user.
+        let named = match &erasing.subject {
+            Subject::Users(users) => counted(users.len() as u64, "user"),
+            Subject::Post(post) => format!("the post {post}"),
+        };
         let (mut plan, mut found, mut is_left) = (Vec::new(), Vec::new(), false);
         if writing.yes {
             plan.push(format!("take {named} out of their sets, by events to `{usual}`"));
         } else {
-            let would = run(&desk, &erasing, None).await?;
+            let would = run(&erasing, None).await?;
             is_left = !would.left.is_empty();
             found = came_to(&would, &erasing.subject, desk.clock.now());
             found.extend(waiting.lines());
@@ -118,7 +123,7 @@ impl What {
         let changed = writing.carry_out(&desk, command, plan, async || {
             waiting.until_over(&desk).await?;
             let producer = kafka::Producer::new(kafka).context("cannot set up a producer")?;
-            let erased = run(&desk, &erasing, Some(&producer)).await?;
+            let erased = run(&erasing, Some(&producer)).await?;
             is_left = !erased.left.is_empty();
             let mut lines = came_to(&erased, &erasing.subject, desk.clock.now());
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
@@ -128,21 +133,13 @@ impl What {
     }
 }
 
-/// Says what is erased, for people and for the ledger, which keeps its lines: so it names no user.
-fn named(subject: &Subject) -> String {
-    match subject {
-        Subject::Users(users) => counted(users.len() as u64, "user"),
-        Subject::Post(post) => format!("the post {post}"),
-    }
-}
-
 /// Reads the members, takes them out if there is a producer, and prints progress now and then.
-async fn run(desk: &Desk, erasing: &Erasing, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
-    let mut shown = desk.clock.reading().at;
+async fn run(erasing: &Erasing, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
+    let shown = Seldom::default();
+    // Not at the beginning, when it would be due for the first time.
+    shown.is_due(SHOWN);
     let seen = |erased: &Erased| {
-        let now = desk.clock.reading().at;
-        if now.saturating_sub(shown) >= SHOWN {
-            shown = now;
+        if shown.is_due(SHOWN) {
             say(&said(erased));
         }
     };
@@ -209,8 +206,7 @@ impl Waiting {
     /// # Errors
     /// A partition with such records is paused or has stopped, or it takes longer than `--patience`.
     async fn until_over(mut self, desk: &Desk) -> anyhow::Result<()> {
-        let began = desk.clock.reading().at;
-        let mut shown = None;
+        let (began, shown) = (desk.clock.reading().at, Seldom::default());
         loop {
             let lines = self.lines();
             if lines.is_empty() {
@@ -220,8 +216,7 @@ impl Waiting {
             if self.stands_still() || waited >= desk.patience {
                 bail!("nothing was erased: likes that wait in Kafka would come back: {lines}");
             }
-            if shown.is_none_or(|shown| waited.saturating_sub(shown) >= WAIT_SHOWN) {
-                shown = Some(waited);
+            if shown.is_due(WAIT_SHOWN) {
                 say(&format!("waiting for the consumers: {lines}"));
             }
             desk.clock.sleep(LOOK).await;
