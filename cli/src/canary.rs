@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::metrics::{Measured, Step};
+use crate::metrics::Measured;
 use crate::probe::{Found, Target, now};
 
 /// The pause between two reads of the count, while the canary waits for its like.
@@ -52,7 +52,7 @@ pub(crate) struct Canary {
 }
 
 /// The step at which a round failed, and why.
-struct Failed(Step, String);
+struct Failed(&'static str, String);
 
 impl Canary {
     /// Makes the rounds. Returns how many of them failed.
@@ -75,7 +75,7 @@ impl Canary {
                 Err(Failed(step, why)) => {
                     failed += 1;
                     measured.failed(step);
-                    say(&format!("{}: {why}", step.label()));
+                    say(&format!("{step}: {why}"));
                 }
             }
         }
@@ -85,7 +85,7 @@ impl Canary {
     /// Likes the post, or unlikes it if it is liked, and waits until a read shows it. Returns how long this took.
     fn round(&self, measured: &Measured) -> Result<Duration, Failed> {
         let within = Duration::from_secs(self.within);
-        let liked = self.count(within).map_err(|why| Failed(Step::Read, why))? > 0;
+        let liked = self.count(within).map_err(|why| Failed("read", why))? > 0;
         let began = now();
         measured.begin(began);
         let ended = self.say(!liked, within).and_then(|()| self.seen(!liked, began + within));
@@ -98,10 +98,8 @@ impl Canary {
         let headers = format!("{}Content-Length: 0\r\n", bearer(self.write_token.as_deref()));
         match self.api.send(method, &path, &headers, within) {
             Ok(Found { status: 202, .. }) => Ok(()),
-            Ok(Found { status, body, .. }) => {
-                Err(Failed(Step::Write, format!("{method} is answered {status}: {body}")))
-            }
-            Err(error) => Err(Failed(Step::Write, format!("{method} is not answered: {error}"))),
+            Ok(Found { status, body, .. }) => Err(Failed("write", format!("{method} is answered {status}: {body}"))),
+            Err(error) => Err(Failed("write", format!("{method} is not answered: {error}"))),
         }
     }
 
@@ -109,7 +107,7 @@ impl Canary {
         loop {
             let left = deadline.saturating_duration_since(now());
             if left.is_zero() {
-                return Err(Failed(Step::Seen, format!("no read has shown it within {} s", self.within)));
+                return Err(Failed("seen", format!("no read has shown it within {} s", self.within)));
             }
             // A read that fails is repeated, as long as there is time.
             if self.count(left).is_ok_and(|count| (count > 0) == liked) {

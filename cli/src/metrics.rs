@@ -1,6 +1,6 @@
 //! The canary's metrics, and the small HTTP server from which Prometheus reads them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,28 +31,9 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// How long a scraper may take to ask and to read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A step of a round at which it may fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// The count could not be read.
-    Read,
-    /// The like was not acknowledged.
-    Write,
-    /// No read has shown the like in time.
-    Seen,
-}
-
-impl Step {
-    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Seen];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Seen => "seen",
-        }
-    }
-}
+/// The steps of a round at which it may fail: the count could not be read, the like was not acknowledged, or no read has
+/// shown it in time.
+const STEPS: [&str; 3] = ["read", "write", "seen"];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured(Arc<Mutex<State>>);
@@ -62,7 +43,8 @@ struct State {
     buckets: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,
-    failures: [u64; Step::ALL.len()],
+    /// How many rounds failed at each step.
+    failures: BTreeMap<&'static str, u64>,
     waiting: Option<Instant>,
     /// When each wait for a like ended, and how long it was.
     waits: VecDeque<(Instant, Duration)>,
@@ -90,8 +72,8 @@ impl Measured {
         }
     }
 
-    pub(crate) fn failed(&self, step: Step) {
-        self.state().failures[step as usize] += 1;
+    pub(crate) fn failed(&self, step: &'static str) {
+        *self.state().failures.entry(step).or_default() += 1;
     }
 
     /// Begins to serve the metrics at `address`, whatever a client asks for.
@@ -139,8 +121,9 @@ impl Measured {
         let _ = writeln!(text, "{seen}_bucket{{le=\"+Inf\"}} {count}\n{seen}_sum {sum}\n{seen}_count {count}");
         let _ = writeln!(text, "# HELP {stale} {stale_help}\n# TYPE {stale} gauge\n{stale} {}", longest.as_secs_f64());
         let _ = writeln!(text, "# HELP {failures} {failures_help}\n# TYPE {failures} counter");
-        for step in Step::ALL {
-            let _ = writeln!(text, "{failures}{{step=\"{}\"}} {}", step.label(), state.failures[step as usize]);
+        for step in STEPS {
+            let count = state.failures.get(step).unwrap_or(&0);
+            let _ = writeln!(text, "{failures}{{step=\"{step}\"}} {count}");
         }
         text
     }
@@ -198,7 +181,7 @@ mod tests {
         let (measured, start) = (Measured::default(), now());
         measured.begin(start);
         measured.end(start + Duration::from_secs(30), false);
-        measured.failed(Step::Seen);
+        measured.failed("seen");
         let text = measured.render(start + Duration::from_secs(31));
         assert_eq!(line(&text, "tally_canary_staleness_seconds "), "tally_canary_staleness_seconds 30");
         assert_eq!(line(&text, "tally_canary_seen_seconds_count"), "tally_canary_seen_seconds_count 0");
