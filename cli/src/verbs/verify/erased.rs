@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::TryStreamExt as _;
 use serde_json::json;
-use tally_core::ids::{CounterId, PostId, RowKey, UserId};
+use tally_core::ids::{BadId, CounterId, PostId, RowKey, UserId};
 
 use crate::desk::{Desk, Where};
 use crate::ended::Usage;
@@ -17,50 +17,35 @@ use crate::said::{Answer, Table, ago};
 /// How many rows are listed; the others are only counted.
 const LISTED: usize = 100;
 
-/// The ids that were erased.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Ids {
-    /// Users that were erased from every set.
-    users: BTreeSet<UserId>,
-    /// Users that were erased from the sets of one post.
-    members: BTreeSet<(PostId, UserId)>,
-}
+/// The ids that were erased, each from the sets of one post, or from every set.
+type Ids = BTreeSet<(Option<PostId>, UserId)>;
 
-impl Ids {
-    /// Parses a file of ids.
-    ///
-    /// # Errors
-    /// A line is neither a user nor a post, a tab and a user.
-    fn of(text: &str) -> anyhow::Result<Self> {
-        let mut ids = Self::default();
-        for (nth, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty()) {
-            let bad = |why: String| Usage(format!("line {nth} of the ids: {why}"));
-            match line.split_once('\t') {
-                None => _ = ids.users.insert(UserId::new(line).map_err(|error| bad(error.to_string()))?),
-                Some((post, user)) => {
-                    let post = PostId::new(post).map_err(|error| bad(error.to_string()))?;
-                    ids.members.insert((post, UserId::new(user).map_err(|error| bad(error.to_string()))?));
-                }
-            }
-        }
-        Ok(ids)
+/// Parses a file of ids.
+///
+/// # Errors
+/// A line is neither a user nor a post, a tab and a user.
+fn parse(text: &str) -> anyhow::Result<Ids> {
+    let mut ids = Ids::new();
+    for (nth, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty()) {
+        let bad = |why: BadId| Usage(format!("line {nth} of the ids: {why}"));
+        let (post, user) = line.split_once('\t').map_or((None, line), |(post, user)| (Some(post), user));
+        let post = post.map(PostId::new).transpose().map_err(bad)?;
+        ids.insert((post, UserId::new(user).map_err(bad)?));
     }
-
-    fn has(&self, post: &PostId, user: &UserId) -> bool {
-        self.users.contains(user) || self.members.contains(&(post.clone(), user.clone()))
-    }
+    Ok(ids)
 }
 
 /// Reads every row, and lists those that have one of the ids in `file`.
 pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Answer> {
-    let (ids, desk) = (Ids::of(&text_of(file)?)?, Desk::open(of).await?);
+    let (ids, desk) = (parse(&text_of(file)?)?, Desk::open(of).await?);
     let (mut table, mut listed) = (Table::headed(["post", "counter", "user"]), Vec::new());
     let (mut again, mut tombstones, mut until, mut pages) = (0_u64, 0_u64, None, desk.every_row());
     while let Some(rows) = pages.try_next().await? {
         for row in rows {
             let (Ok(key), Ok(user)) = (row.pk.parse::<RowKey>(), UserId::new(&row.sort)) else { continue };
             let CounterId { post, name } = &key.counter;
-            if !ids.has(post, &user) {
+            let is_erased = |from: Option<&PostId>| ids.contains(&(from.cloned(), user.clone()));
+            if !is_erased(None) && !is_erased(Some(post)) {
                 continue;
             }
             if row.gone.is_some() {
@@ -75,7 +60,7 @@ pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Answer> {
             }
         }
     }
-    let ids = ids.users.len() + ids.members.len();
+    let ids = ids.len();
     let mut text = match again {
         0 => format!("none of {ids} ids is in a row\n"),
         again => format!("{again} rows of ids that were erased: take them out by tally user erase\n"),
