@@ -244,14 +244,8 @@ pub(super) async fn log(desk: &Desk, points: &mut Points) -> anyhow::Result<()> 
     let is_same = partitions == config.partitions && logs.iter().all(|(_, log)| log.topic == config.topic);
     let detail =
         format!("`{}`, {} partitions, generation {}", desk.changes_topic, config.partitions, config.generation);
-    match is_same {
-        true => points.add("log of changes", Verdict::Good, detail),
-        false => points.add(
-            "log of changes",
-            Verdict::Bad,
-            format!("the topic has {partitions} partitions, or another id than it was set up with: {detail}"),
-        ),
-    }
+    let bad = format!("the topic has {partitions} partitions, or another id than it was set up with: {detail}");
+    points.asked("log of changes", &Ok(is_same), &detail, &bad);
     Ok(())
 }
 

@@ -86,12 +86,9 @@ fn moment(desk: &Desk, to: UnixMillis, prefix: &str, points: &mut Points) {
         (Verdict::Good, format!("{} ago", ago(now.since(to))))
     };
     points.add("moment", verdict, detail);
-    let is_same = prefix == desk.connection.tables().prefix;
-    let (verdict, detail) = match is_same {
-        true => (Verdict::Bad, "the tables that are there have it: a table is never restored in place"),
-        false => (Verdict::Good, "another one: what is there stays, to go back to"),
-    };
-    points.add("prefix", verdict, detail);
+    let is_other = prefix != desk.connection.tables().prefix;
+    let bad = "the tables that are there have it: a table is never restored in place";
+    points.asked("prefix", &Ok(is_other), "another one: what is there stays, to go back to", bad);
 }
 
 /// Checks that Kafka still has every event since [`BEFORE`] the moment.
@@ -204,15 +201,9 @@ impl Check {
             start(&desk, &reader, part, UnixMillis(self.to_time), &mut points).await?;
         }
         let losses = desk.changes.losses().await.context("cannot read the losses")?;
-        if losses.open().next().is_none() {
-            points.add(
-                "exactness",
-                Verdict::Bad,
-                "no loss is open, so counts would be called exact: were the tables adopted",
-            );
-        } else {
-            points.add("exactness", Verdict::Good, "counts are inexact until an audit has gone through");
-        }
+        let (is_inexact, good) = (losses.open().next().is_some(), "counts are inexact until an audit has gone through");
+        let bad = "no loss is open, so counts would be called exact: were the tables adopted";
+        points.asked("exactness", &Ok(is_inexact), good, bad);
         Ok(points.into())
     }
 }
