@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use parking_lot::RwLock;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Readiness, Stop, Task};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::changes::Changes;
@@ -35,55 +35,29 @@ pub(super) const LOSS: &str = "table";
 
 /// What is known of the tables: whether they are those that the deployment was created over. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct TablesWatch(Arc<watch::Sender<Known>>);
+pub struct TablesWatch(Arc<RwLock<Known>>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+#[derive(Debug, Default)]
+struct Known {
     /// What is wrong with the tables, and what to do about it.
-    pub(super) problem: Option<String>,
+    problem: Option<String>,
     /// The tables that nothing may be written to.
-    pub(super) closed: BTreeSet<&'static str>,
-    /// Whether counters may be those of other rows, until a recount has passed.
-    pub(super) is_lossy: bool,
+    closed: BTreeSet<&'static str>,
+    /// Whether something is wrong with the tables, or counters may be those of other rows until a recount has passed.
+    is_lossy: bool,
 }
-
-const LOSSY: &str = "other tables were adopted, and no recount has passed since";
 
 impl TablesWatch {
     /// Returns whether nothing is known to be wrong. No answer is exact while something is: a table is gone or another
     /// one, or the loss that this was is still open. A standing that knows of the loss does not suffice, since counters
     /// are wrong before its announcement, too.
     pub fn is_whole(&self) -> bool {
-        *self.0.borrow() == Known::default()
-    }
-
-    /// Returns why no answer is exact.
-    pub fn problem(&self) -> Option<String> {
-        let known = self.0.borrow();
-        known.problem.clone().or_else(|| known.is_lossy.then(|| LOSSY.to_owned()))
-    }
-
-    /// Waits until the tables are those of the configuration, so that they can be written.
-    pub async fn adopted(&self) {
-        // The sender is borrowed by this very call, so the channel is open.
-        let _ = self.0.subscribe().wait_for(|known| known.problem.is_none()).await;
-    }
-
-    /// Waits until nothing is known to be wrong.
-    pub async fn whole(&self) {
-        // As above.
-        let _ = self.0.subscribe().wait_for(|known| *known == Known::default()).await;
-    }
-
-    /// Waits until this process knows something new of the tables.
-    pub async fn changed(&self) {
-        // As above.
-        let _ = self.0.subscribe().changed().await;
+        !self.0.read().is_lossy
     }
 
     /// Transient while nothing may be written to `table`: the table or the configuration is gone or another one.
     pub(super) fn open_to(&self, table: &str) -> Outcome<()> {
-        let known = self.0.borrow();
+        let known = self.0.read();
         if known.closed.contains(table) || known.closed.contains(CHECKPOINTS) {
             return Err(Fault::Transient(known.problem.clone().unwrap_or_default()));
         }
@@ -91,21 +65,22 @@ impl TablesWatch {
     }
 
     /// Stores what is known now, and logs what is new.
-    pub(super) fn tell(&self, known: Known) {
-        self.0.send_if_modified(|before| {
-            if *before == known {
-                return false;
+    fn tell(&self, known: Known) {
+        let mut before = self.0.write();
+        match (&before.problem, &known.problem) {
+            (before, Some(problem)) if before.as_ref() != Some(problem) => {
+                tracing::error!("nothing is called exact: {problem}");
             }
-            match (&before.problem, &known.problem) {
-                (before, Some(problem)) if before.as_ref() != Some(problem) => {
-                    tracing::error!("nothing is called exact: {problem}");
-                }
-                (Some(_), None) => tracing::info!("the tables are those of this deployment again"),
-                _ => {}
-            }
-            *before = known;
-            true
-        });
+            (Some(_), None) => tracing::info!("the tables are those of this deployment again"),
+            _ => {}
+        }
+        *before = known;
+    }
+}
+
+impl SeenTables {
+    fn known(&self, is_lossy: bool) -> Known {
+        Known { problem: self.problem(), closed: self.closed(), is_lossy }
     }
 }
 
@@ -117,7 +92,7 @@ pub(crate) async fn require_whole(connection: &Connection) -> Outcome<Settled> {
     let look = Checkpoints::new(connection).look(Consistency::Strong).await?;
     let problem = look.tables.problem();
     let is_lossy = problem.is_some() || has_loss(&Changes::new(connection)).await?;
-    connection.watch.tell(Known { problem: problem.clone(), closed: look.tables.closed(), is_lossy });
+    connection.watch.tell(look.tables.known(is_lossy));
     problem.map_or(Ok(Settled((!is_lossy).then_some(look.adopted))), |problem| Err(Fault::Transient(problem)))
 }
 
@@ -186,7 +161,7 @@ impl Watch {
             None => self.readiness.ready(CONDITION),
         }
         let is_lossy = problem.is_some() || self.settled.0.as_ref() != Some(&look.adopted);
-        self.connection.watch.tell(Known { problem: problem.clone(), closed: look.tables.closed(), is_lossy });
+        self.connection.watch.tell(look.tables.known(is_lossy));
         if !is_lossy {
             return Ok(Ok(()));
         }

@@ -1,7 +1,6 @@
 //! Tables that disappear, are replaced or are emptied, and a lost configuration: what a running process reports, what a
 //! starting process waits for, and the effect of adopting the tables.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,9 +57,28 @@ fn condition(readiness: &Readiness) -> Option<Condition> {
     readiness.report().conditions.get("tables").cloned()
 }
 
-async fn within_two_seconds(what: impl Future<Output = ()>) {
-    let began = Instant::now();
-    tokio::time::timeout(Duration::from_secs(2), what).await.unwrap_or_else(|_| panic!("{:?}", began.elapsed()));
+async fn within_two_seconds(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(2);
+    while !holds() {
+        assert!(Instant::now() < until, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until the condition `tables` begins with this.
+async fn problem(running: &Running, begins: &str) -> String {
+    let reason = || match condition(running.host().readiness()) {
+        Some(Condition::NotReady(reason)) => reason,
+        _ => String::new(),
+    };
+    within_two_seconds(begins, || reason().starts_with(begins)).await;
+    reason()
+}
+
+/// Waits until the tables are those of the configuration, so that they can be written.
+async fn adopted(running: &Running) {
+    let readiness = running.host().readiness();
+    within_two_seconds("the tables are adopted", || condition(readiness) == Some(Condition::Ready)).await;
 }
 
 async fn delete(store: &Store, table: &str) {
@@ -85,24 +103,21 @@ async fn close_losses(store: &Store) {
 async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     let store = Store::start().await;
     let ((one, connection), (two, _)) = (member(&store).await, member(&store).await);
-    let (watch, readiness) = (connection.tables_watch(), one.host().readiness().clone());
+    let watch = connection.tables_watch();
     assert!(watch.is_whole());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(watch.is_whole() && losses(&store).await.is_empty());
 
     // A table is deleted: both processes notice, and one loss is stored.
     delete(&store, "like_counts").await;
-    within_two_seconds(watch.changed()).await;
-    let problem = watch.problem().unwrap();
-    assert!(problem.starts_with("table like_counts is gone") && problem.contains("`tally adopt tables`"), "{problem}");
-    assert_eq!(condition(&readiness), Some(Condition::NotReady(problem)));
+    let gone = problem(&one, "table like_counts is gone").await;
+    assert!(gone.contains("`tally adopt tables`") && !watch.is_whole(), "{gone}");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(losses(&store).await.len(), 1, "by both processes once");
 
     // A table of the same name is another one.
     ensure_tables(&store.connection).await.unwrap();
-    within_two_seconds(watch.changed()).await;
-    assert!(watch.problem().unwrap().starts_with("table like_counts is another one than before"));
+    problem(&one, "table like_counts is another one than before").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let found = losses(&store).await;
     assert!(found.len() == 2 && found.iter().all(|loss| loss.starts_with("table: table like_counts is ")), "{found:?}");
@@ -115,14 +130,13 @@ async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     assert!(!seen.is_whole());
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(false), "it is another configuration now");
-    within_two_seconds(watch.adopted()).await;
-    assert_eq!(condition(&readiness), Some(Condition::Ready));
+    adopted(&one).await;
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true));
     assert_eq!(losses(&store).await, found, "what was stored is the loss");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!watch.is_whole(), "counters are wrong before the announcement of the loss as well");
     close_losses(&store).await;
-    within_two_seconds(watch.whole()).await;
+    within_two_seconds("all is whole", || watch.is_whole()).await;
     for running in [one, two] {
         assert_eq!(running.stop(Duration::from_secs(5)).await.exit(), Exit::CLEAN);
     }
@@ -181,7 +195,7 @@ async fn a_starting_process_waits_by_name_until_a_replaced_table_is_adopted() {
     let (_running, connection) = member(&store).await;
     assert!(!connection.tables_watch().is_whole(), "a start reads that a loss is open");
     close_losses(&store).await;
-    within_two_seconds(connection.tables_watch().whole()).await;
+    within_two_seconds("all is whole", || connection.tables_watch().is_whole()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,11 +208,11 @@ async fn counts_of_tables_replaced_and_adopted_between_two_checks_are_inexact_un
     let checkpoints = Checkpoints::new(&store.connection);
     let seen = checkpoints.seen_tables().await.unwrap();
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
-    within_two_seconds(connection.tables_watch().changed()).await;
+    within_two_seconds("the change is seen", || !connection.tables_watch().is_whole()).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!connection.tables_watch().is_whole());
     close_losses(&store).await;
-    within_two_seconds(connection.tables_watch().whole()).await;
+    within_two_seconds("all is whole", || connection.tables_watch().is_whole()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,9 +221,8 @@ async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
     let (running, connection) = member(&store).await;
     let watch = connection.tables_watch();
     store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
-    within_two_seconds(watch.changed()).await;
-    let problem = watch.problem().unwrap();
-    assert!(problem.contains("has no `config`") && problem.contains("`tally adopt tables --shards N`"), "{problem}");
+    let lost = problem(&running, "the checkpoints table has no `config`").await;
+    assert!(lost.contains("`tally adopt tables --shards N`"), "{lost}");
     let checkpoints = Checkpoints::new(&store.connection);
     let seen = checkpoints.seen_tables().await.unwrap();
     assert!(checkpoints.adopt_tables(&seen, BEGAN).await.unwrap_err().to_string().contains("there is no `config`"));
@@ -222,7 +235,7 @@ async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
     let shards = ShardCount::DEFAULT.get().into();
     assert_eq!(checkpoints.put_config(&with(shards), BEGAN).await, Ok(true));
     assert_eq!(checkpoints.put_config(&with(shards), BEGAN).await, Ok(false), "there is one");
-    within_two_seconds(watch.adopted()).await;
+    adopted(&running).await;
     assert!(!watch.is_whole());
     assert_eq!(losses(&store).await, ["table: the configuration was lost"]);
 
@@ -235,7 +248,7 @@ async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
 #[tokio::test(start_paused = true)]
 async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     let store = Store::start().await;
-    let (_running, connection) = member(&store).await;
+    let (running, connection) = member(&store).await;
     let (counters, registers) = (Counters::new(&connection), Registers::new(&connection));
     let like = async |member: &str| {
         let row = Row { key: "p#3".parse().unwrap(), member: UserId::new(member).unwrap() };
@@ -252,18 +265,18 @@ async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     assert_eq!(wrote("one").await, Ok(vec![Written::Stored]));
     delete(&store, "like_counts").await;
     ensure_tables(&store.connection).await.unwrap();
-    within_two_seconds(connection.tables_watch().changed()).await;
+    problem(&running, "table like_counts is another one than before").await;
     let refused = wrote("two").await.unwrap_err().to_string();
     assert!(refused.contains("like_counts is another one than before"), "{refused}");
     assert_eq!(like("one").await, registers::Written::Stored, "rows are not concerned");
     let checkpoints = Checkpoints::new(&store.connection);
     let seen = checkpoints.seen_tables().await.unwrap();
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
-    within_two_seconds(connection.tables_watch().adopted()).await;
+    adopted(&running).await;
     assert_eq!(wrote("three").await, Ok(vec![Written::Stored]));
 
     store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
-    within_two_seconds(connection.tables_watch().changed()).await;
+    problem(&running, "the checkpoints table has no `config`").await;
     assert!(wrote("four").await.unwrap_err().to_string().contains("has no `config`"));
     let refused = like("two").await;
     assert!(matches!(&refused, registers::Written::Failed(fault) if fault.to_string().contains("has no `config`")));
@@ -275,14 +288,11 @@ async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_checkpoints_table_is_named_although_nothing_can_be_stored() {
     let store = Store::start().await;
-    let (_running, connection) = member(&store).await;
-    let watch = connection.tables_watch();
+    let (running, _) = member(&store).await;
     delete(&store, "checkpoints").await;
-    within_two_seconds(watch.changed()).await;
-    assert!(watch.problem().unwrap().starts_with("table checkpoints is gone"), "{:?}", watch.problem());
+    problem(&running, "table checkpoints is gone").await;
     ensure_tables(&store.connection).await.unwrap();
-    within_two_seconds(watch.changed()).await;
-    assert!(watch.problem().unwrap().contains("has no `config`"), "{:?}", watch.problem());
+    problem(&running, "the checkpoints table has no `config`").await;
 }
 
 #[tokio::test(start_paused = true)]
