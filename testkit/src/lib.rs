@@ -12,12 +12,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Confirmed;
-use tally_adapters::dynamodb::registers::{Registers, Written};
+use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::dynamodb::{Connection, Cursor, Page, Settings, ensure_tables};
 use tally_core::cached::StandingAt;
 use tally_core::fold::Stated;
 use tally_core::ports::Outcome;
-use tally_core::register::{Attempt, Write};
+use tally_core::register::{Answer, Attempt, Write};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tokio::time::{Instant, sleep};
@@ -34,17 +34,22 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// Writes like a consumer: if the first statement finds another row than it expects, the other statement follows.
-pub async fn write_all(registers: &Registers, writes: &[Arc<Write>], gone: u64, confirmed: Confirmed) -> Vec<Written> {
+pub async fn write_all(
+    registers: &Registers,
+    writes: &[Arc<Write>],
+    gone: u64,
+    confirmed: Confirmed,
+) -> Vec<Outcome<Answer>> {
     let first: Vec<_> = writes.iter().cloned().map(Attempt::first).collect();
     let mut written = registers.write(&first, gone, confirmed).await;
     let second = first.into_iter().zip(&written).filter_map(|(attempt, written)| match written {
-        Written::Stands(stands) => Some(Attempt { stands: Some(*stands), ..attempt }),
+        Ok(Answer::Stands(stands)) => Some(Attempt { stands: Some(*stands), ..attempt }),
         _ => None,
     });
     let second = second.collect::<Vec<_>>();
     if !second.is_empty() {
         let mut answers = registers.write(&second, gone, confirmed).await.into_iter();
-        for written in written.iter_mut().filter(|written| matches!(written, Written::Stands(_))) {
+        for written in written.iter_mut().filter(|written| matches!(written, Ok(Answer::Stands(_)))) {
             *written = answers.next().expect("an answer for each statement");
         }
     }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `pk`, `user_id` | the key: row key and member, or row key and cell |
 //! | `post_id` | what is liked |
-//! | `v` | the [`Version`] of the event |
+//! | `v` | the [version](tally_core::register::Version) of the event |
 //! | `liked_at`, `region` | of a like |
 //! | `gone` | of a tombstone: when the store deletes it, in seconds |
 //! | `n`, `to` | of a cell: the sum, and the version of the last event in it |
@@ -21,7 +21,7 @@ use aws_sdk_dynamodb::types::BatchStatementRequest;
 use tally_core::fault::Fault;
 use tally_core::ids::{ReservedKey, RowKey};
 use tally_core::ports::Outcome;
-use tally_core::register::{Answer, Attempt, Cell, Change, Member, Progress, Version};
+use tally_core::register::{Answer, Attempt, Cell, Change, Member, Progress};
 use tally_core::topic::Partition;
 
 use super::clock::Confirmed;
@@ -35,35 +35,6 @@ use super::table::{Consistency, Table};
 pub struct Registers {
     connection: Connection,
     texts: Arc<Texts>,
-}
-
-/// The outcome of one write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// The row is as the write says.
-    Stored,
-    /// The row has this version, which is not smaller. A copy of the write may have been carried out before.
-    Older(Version),
-    /// Nothing was written. `true`: the statement inserts a row, and there is one. `false`: it updates a row, and there
-    /// is none.
-    Stands(bool),
-    /// [`Fault::Transient`]: it is not known whether it was carried out. Any other fault: it was not.
-    Failed(Fault),
-}
-
-impl Written {
-    /// Returns the answer for the partition's progress; `None` where the table takes no statement until an operator
-    /// acts.
-    pub fn answer(&self) -> Option<Answer> {
-        match self {
-            Self::Stored => Some(Answer::Stored),
-            Self::Older(version) => Some(Answer::Older(*version)),
-            Self::Stands(stands) => Some(Answer::Stands(*stands)),
-            Self::Failed(Fault::Transient(_) | Fault::Throttled(_)) => Some(Answer::Again),
-            Self::Failed(Fault::Poison(_)) => Some(Answer::Refused),
-            Self::Failed(Fault::Fatal(_)) => None,
-        }
-    }
 }
 
 impl Registers {
@@ -80,43 +51,41 @@ impl Registers {
     ///
     /// Safe to repeat, also late and by others: a row that has the write's version or a greater one stays as it is. A
     /// request must not arrive after the tombstone of a later removal has expired, so it is sent only if the claim was
-    /// confirmed lately.
+    /// confirmed lately. After [`Fault::Transient`] it is not known whether a statement was carried out, and it was not
+    /// after any other fault.
     ///
     /// # Panics
     /// There are more statements than a request takes.
-    pub async fn write(&self, attempts: &[Attempt], gone: u64, confirmed: Confirmed) -> Vec<Written> {
-        assert!(attempts.len() <= Progress::STATEMENTS, "{} are more than a request takes", attempts.len());
-        if let Err(fault) = self.connection.watch.open_to(LIKES) {
-            return vec![Written::Failed(fault); attempts.len()];
-        }
+    pub async fn write(&self, attempts: &[Attempt], gone: u64, confirmed: Confirmed) -> Vec<Outcome<Answer>> {
         let sent = self.send(attempts.len(), |nth| self.texts.statement(&attempts[nth], gone), confirmed).await;
         attempts.iter().zip(sent).map(|(attempt, sent)| self.judged(attempt, sent)).collect()
     }
 
-    fn judged(&self, attempt: &Attempt, sent: Result<(), Refusal>) -> Written {
+    fn judged(&self, attempt: &Attempt, sent: Result<(), Refusal>) -> Outcome<Answer> {
         match sent {
-            Ok(()) => Written::Stored,
+            Ok(()) => Ok(Answer::Stored),
             Err(Refusal::Duplicate | Refusal::Condition(None)) if attempt.stands.is_some() => {
-                let moved = format!("{}: the row came or went between two statements", self.table().name);
-                Written::Failed(Fault::Transient(moved))
+                Err(Fault::Transient(format!("{}: the row came or went between two statements", self.table().name)))
             }
-            Err(Refusal::Duplicate) => Written::Stands(true),
-            Err(Refusal::Condition(None)) => Written::Stands(false),
-            Err(Refusal::Condition(Some(row))) => {
-                self.table().reader(&row).get("v").map_or_else(Written::Failed, Written::Older)
-            }
-            Err(Refusal::Fault(fault)) => Written::Failed(fault),
+            Err(Refusal::Duplicate) => Ok(Answer::Stands(true)),
+            Err(Refusal::Condition(None)) => Ok(Answer::Stands(false)),
+            Err(Refusal::Condition(Some(row))) => self.table().reader(&row).get("v").map(Answer::Older),
+            Err(Refusal::Fault(fault)) => Err(fault),
         }
     }
 
     /// Sends so many statements as one request. If the request is refused as a whole, sends the statements one by one,
     /// so that a fault of one is not reported for the others.
+    ///
+    /// # Panics
+    /// There are more statements than a request takes.
     async fn send(
         &self,
         count: usize,
         statement: impl Fn(usize) -> BatchStatementRequest,
         confirmed: Confirmed,
     ) -> Vec<Result<(), Refusal>> {
+        assert!(count <= Progress::STATEMENTS, "{count} statements are more than a request takes");
         if count == 0 {
             return Vec::new();
         }
@@ -135,12 +104,13 @@ impl Registers {
         }
     }
 
-    /// Signs and sends one request, unless the claim was not confirmed lately.
+    /// Signs and sends one request, if the table may be written and the claim was confirmed lately.
     async fn request(
         &self,
         statements: Vec<BatchStatementRequest>,
         confirmed: Confirmed,
     ) -> Outcome<Vec<Result<(), Refusal>>> {
+        self.connection.watch.open_to(LIKES)?;
         let asked = statements.len();
         let request = self.connection.by_store_clock.batch_execute_statement().set_statements(Some(statements));
         self.table().outcomes(asked, request.customize().interceptor(confirmed).send().await)
@@ -194,10 +164,6 @@ impl Registers {
         updates: &[CellUpdate],
         confirmed: Confirmed,
     ) -> Vec<Advanced> {
-        assert!(updates.len() <= Progress::STATEMENTS, "{} updates are more than a request takes", updates.len());
-        if let Err(fault) = self.connection.watch.open_to(LIKES) {
-            return vec![Advanced::Failed(fault); updates.len()];
-        }
         let sort = sort(partition);
         let statement = |nth: usize| updates[nth].statement(self.table().name, &sort);
         let sent = self.send(updates.len(), statement, confirmed).await;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::claims::Confirmed;
-use tally_adapters::dynamodb::registers::{Registers, Written};
+use tally_adapters::dynamodb::registers::Registers;
 use tally_core::ids::{Region, UserId};
-use tally_core::register::{Change, Member, Row, Version, Write};
+use tally_core::ports::Outcome;
+use tally_core::register::{Answer, Change, Member, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_service::Clock;
@@ -45,8 +46,8 @@ fn unlike(member: &str, offset: u64) -> Arc<Write> {
     write_of(member, version(offset), Change::Remove)
 }
 
-async fn write(registers: &Registers, write: Arc<Write>) -> Written {
-    let [written] = <[Written; 1]>::try_from(write_all(registers, &[write], GONE, confirmed()).await).unwrap();
+async fn write(registers: &Registers, write: Arc<Write>) -> Outcome<Answer> {
+    let [written] = write_all(registers, &[write], GONE, confirmed()).await.try_into().unwrap();
     written
 }
 

@@ -9,14 +9,14 @@ use tally_adapters::Deployment;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
-use tally_adapters::dynamodb::registers::{self, Registers};
+use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, ensure_tables};
 use tally_core::changes::Place;
 use tally_core::definitions::Definitions;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, ShardCount, UserId};
 use tally_core::milestone::Ladder;
-use tally_core::register::{Attempt, Change, Row, Version, Write};
+use tally_core::register::{Answer, Attempt, Change, Row, Version, Write};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::{Fault, Rule};
 use tally_service::{App, Clock, Condition, Exit, Host, Readiness, Running, UnixMillis};
@@ -268,7 +268,7 @@ async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     problem(&running, "table like_counts is another one than before").await;
     let refused = wrote("two").await.unwrap_err().to_string();
     assert!(refused.contains("like_counts is another one than before"), "{refused}");
-    assert_eq!(like("one").await, registers::Written::Stored, "rows are not concerned");
+    assert_eq!(like("one").await, Ok(Answer::Stored), "rows are not concerned");
     let checkpoints = Checkpoints::new(&store.connection);
     let seen = checkpoints.seen_tables().await.unwrap();
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
@@ -279,7 +279,7 @@ async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     problem(&running, "the checkpoints table has no `config`").await;
     assert!(wrote("four").await.unwrap_err().to_string().contains("has no `config`"));
     let refused = like("two").await;
-    assert!(matches!(&refused, registers::Written::Failed(fault) if fault.to_string().contains("has no `config`")));
+    assert!(matches!(&refused, Err(fault) if fault.to_string().contains("has no `config`")));
     let (claims, partition) =
         (Claims::new(&connection, Clock::starting_at(BEGAN)), Partition { topic: "likes".into(), index: 0 });
     assert!(claims.raise(&partition).await.is_err(), "its topic would be begun anew, with versions that rows have");

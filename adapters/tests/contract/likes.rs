@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tally_adapters::dynamodb::claims::Confirmed;
-use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Written};
+use tally_adapters::dynamodb::registers::{Advanced, CellUpdate};
 use tally_adapters::dynamodb::{Cursor, Segment};
 use tally_core::changes::Nonce;
 use tally_core::definitions::Direction;
 use tally_core::ids::{CounterId, CounterKind, CounterName, MemberKey, PostId, Region, RowKey, UserId};
-use tally_core::register::{Cell, Change, Member, Progress, Row, Version, Write};
+use tally_core::register::{Answer, Cell, Change, Member, Progress, Row, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_core::weight::Weight;
@@ -61,7 +61,7 @@ pub(crate) async fn write(env: &Env, direction: Direction, rows: &[(CounterId, U
     for rows in rows.chunks(Progress::STATEMENTS) {
         let writes: Vec<_> = rows.iter().map(|(post, user)| like(post, user, direction, offset)).collect();
         let written = write_all(&env.registers, &writes, GONE, confirmed()).await;
-        assert!(written.iter().all(|written| matches!(written, Written::Stored | Written::Older(_))), "{written:?}");
+        assert!(written.iter().all(|written| matches!(written, Ok(Answer::Stored | Answer::Older(_)))), "{written:?}");
     }
 }
 
@@ -75,17 +75,21 @@ async fn a_row_is_what_the_newest_event_says(env: &Env) {
             let found = env.rows.like(&key, &user).await.unwrap();
             (written, found.map(|like| like.liked_at.0))
         };
-        assert_eq!(send(Direction::Add, 5).await, (vec![Written::Stored], Some(5)));
+        assert_eq!(send(Direction::Add, 5).await, (vec![Ok(Answer::Stored)], Some(5)));
         assert_eq!(
             send(Direction::Add, 5).await,
-            (vec![Written::Older(version(5))], Some(5)),
+            (vec![Ok(Answer::Older(version(5)))], Some(5)),
             "a copy changes nothing"
         );
-        assert_eq!(send(Direction::Remove, 4).await, (vec![Written::Older(version(5))], Some(5)));
-        assert_eq!(send(Direction::Add, 6).await, (vec![Written::Stored], Some(6)));
-        assert_eq!(send(Direction::Remove, 7).await, (vec![Written::Stored], None));
-        assert_eq!(send(Direction::Add, 6).await, (vec![Written::Older(version(7))], None), "the tombstone knows it");
-        assert_eq!(send(Direction::Add, 8).await, (vec![Written::Stored], Some(8)));
+        assert_eq!(send(Direction::Remove, 4).await, (vec![Ok(Answer::Older(version(5)))], Some(5)));
+        assert_eq!(send(Direction::Add, 6).await, (vec![Ok(Answer::Stored)], Some(6)));
+        assert_eq!(send(Direction::Remove, 7).await, (vec![Ok(Answer::Stored)], None));
+        assert_eq!(
+            send(Direction::Add, 6).await,
+            (vec![Ok(Answer::Older(version(7)))], None),
+            "the tombstone knows it"
+        );
+        assert_eq!(send(Direction::Add, 8).await, (vec![Ok(Answer::Stored)], Some(8)));
         let row = env.rows.users(&key, None).await.unwrap().items;
         assert!(row.iter().all(|row| row.gone.is_none()), "a like again is no tombstone: {row:?}");
     }
@@ -102,7 +106,7 @@ async fn a_request_has_an_outcome_for_each_statement(env: &Env) {
     let written = write_all(&env.registers, &writes, GONE, confirmed()).await;
     for (n, written) in written.into_iter().enumerate() {
         let stands = n % 2 == 0 && offset(n) < 9;
-        assert_eq!(written, if stands { Written::Older(version(9)) } else { Written::Stored }, "{n}");
+        assert_eq!(written, if stands { Ok(Answer::Older(version(9))) } else { Ok(Answer::Stored) }, "{n}");
         let there = env.rows.like(&RowKey::of(&post, &users[n], shards()), &users[n]).await.unwrap().is_some();
         assert_eq!(there, stands || direction(n) == Direction::Add, "{n}");
     }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::registers::Written;
 use tally_core::event::Rejection;
+use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
+use tally_core::ports::Outcome;
 use tally_core::register::{Adding, Answer, Attempt, Progress, Row, Settled, Standstill, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_core::{Map, Set};
@@ -157,7 +158,7 @@ impl Held {
             metrics::flushed(trigger, attempts.len(), shared.at() - began);
             (attempts, written)
         };
-        self.begin(request.instrument(span), |held, (attempts, written)| held.written(&attempts, &written));
+        self.begin(request.instrument(span), |held, (attempts, written)| held.written(&attempts, written));
     }
 
     /// Returns the span of a request, which names the spans that its records came from.
@@ -172,27 +173,27 @@ impl Held {
     }
 
     /// Takes in the outcomes of a request of rows. Returns the end, if one follows.
-    fn written(&mut self, attempts: &[Attempt], written: &[Written]) -> Option<End> {
+    fn written(&mut self, attempts: &[Attempt], written: Vec<Outcome<Answer>>) -> Option<End> {
         let (mut again, mut attempt) = (Vec::new(), 0);
         for (Attempt { write, .. }, written) in attempts.iter().zip(written) {
             let offset = write.version.offset();
-            match (written.answer(), written) {
-                (Some(Answer::Again), Written::Failed(fault)) => {
+            match written {
+                Err(fault) if fault.is_retryable() => {
                     metrics::RETRIES.counter(&["write", fault.class()]).increment(1);
                     let tries = self.writing.tries.entry(write.row.clone()).or_default();
                     attempt = attempt.max(*tries);
                     *tries += 1;
                     again.push(offset);
                 }
-                (Some(answer), written) => {
-                    if !matches!(answer, Answer::Stands(_)) {
+                Err(fault @ Fault::Fatal(_)) => return Some(self.refused(fault.to_string(), offset.next())),
+                answered => {
+                    if !matches!(answered, Ok(Answer::Stands(_))) {
                         self.writing.tries.remove(&write.row);
                     }
-                    if let Some(end) = self.settle(offset, answer, written) {
+                    if let Some(end) = self.settle(offset, answered) {
                         return Some(end);
                     }
                 }
-                (None, written) => return Some(self.refused(why(written), offset.next())),
             }
         }
         // Other statements or newer events of these rows have waited for the answer.
@@ -235,13 +236,13 @@ impl Held {
         End::Stands(Standstill::Refused(why))
     }
 
-    fn settle(&mut self, offset: Offset, answer: Answer, written: &Written) -> Option<End> {
-        let settled = self.progress.settle(offset, answer);
-        match settled {
+    fn settle(&mut self, offset: Offset, answered: Outcome<Answer>) -> Option<End> {
+        let why = answered.as_ref().err().map(Fault::to_string).unwrap_or_default();
+        match self.progress.settle(offset, answered.unwrap_or(Answer::Refused)) {
             Settled::Finished | Settled::Again => None,
-            Settled::Halt => Some(self.refused(why(written), offset.next())),
+            Settled::Halt => Some(self.refused(why, offset.next())),
             Settled::Refused => {
-                self.put_aside(offset, self.run_of(offset), Rejection::RefusedByStore(why(written)));
+                self.put_aside(offset, self.run_of(offset), Rejection::RefusedByStore(why));
                 None
             }
             Settled::Misrouted => {
@@ -249,12 +250,5 @@ impl Held {
                 None
             }
         }
-    }
-}
-
-fn why(written: &Written) -> String {
-    match written {
-        Written::Failed(fault) => fault.to_string(),
-        written => format!("{written:?}"),
     }
 }

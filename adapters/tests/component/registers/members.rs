@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::dynamodb::registers::{Registers, Written};
+use tally_adapters::dynamodb::registers::Registers;
 use tally_core::fault::Fault;
-use tally_core::register::{Change, Progress, Version};
+use tally_core::register::{Answer, Change, Progress, Version};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
@@ -34,7 +34,7 @@ async fn a_row_is_what_the_newest_event_says() {
         (like_from("u", 7, "us"), json!(null)),
         (unlike("u", 8), tombstone(8)),
     ] {
-        assert_eq!(write(&registers, Arc::clone(&event)).await, Written::Stored, "{event:?}");
+        assert_eq!(write(&registers, Arc::clone(&event)).await, Ok(Answer::Stored), "{event:?}");
         if !row.is_null() {
             assert_eq!(stored(&store, "u").await, row, "{event:?}");
         }
@@ -45,10 +45,10 @@ async fn a_row_is_what_the_newest_event_says() {
 async fn an_event_that_is_not_newer_changes_nothing_and_gets_the_stored_version() {
     for stands in [like("u", 5), unlike("u", 5)] {
         let (store, registers) = start().await;
-        assert_eq!(write(&registers, stands).await, Written::Stored);
+        assert_eq!(write(&registers, stands).await, Ok(Answer::Stored));
         let row = stored(&store, "u").await;
         for event in [like("u", 4), unlike("u", 4), like("u", 5), unlike("u", 5), like_from("u", 0, "eu")] {
-            assert_eq!(write(&registers, event).await, Written::Older(version(5)));
+            assert_eq!(write(&registers, event).await, Ok(Answer::Older(version(5))));
         }
         assert_eq!(stored(&store, "u").await, row);
     }
@@ -64,10 +64,14 @@ async fn versions_are_compared_as_numbers_across_generations_and_partitioners() 
     let most = (1 << 48) - 1;
     let rising = [(0, false, 9), (0, false, 10), (0, true, 9), (0, true, most), (1, false, 0), (32_767, true, most)];
     for (generation, routed, offset) in rising {
-        assert_eq!(write(&registers, at(generation, routed, offset)).await, Written::Stored, "{generation} {offset}");
+        assert_eq!(
+            write(&registers, at(generation, routed, offset)).await,
+            Ok(Answer::Stored),
+            "{generation} {offset}"
+        );
     }
     assert_eq!(stored(&store, "u").await["v"]["N"], json!(u64::MAX.to_string()));
-    assert_eq!(write(&registers, at(1, true, 5)).await, Written::Older(Version::new(32_767, true, Offset(most))));
+    assert_eq!(write(&registers, at(1, true, 5)).await, Ok(Answer::Older(Version::new(32_767, true, Offset(most)))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +79,7 @@ async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_adds_one() {
     let (store, registers) = start().await;
     let mut deltas = Vec::new();
     for event in [unlike("u", 1), like("u", 2), like("u", 3), unlike("u", 4), unlike("u", 5), like("u", 6)] {
-        assert_eq!(write(&registers, event).await, Written::Stored);
+        assert_eq!(write(&registers, event).await, Ok(Answer::Stored));
         deltas.push(streamed(&store).await.iter().map(Record::delta).sum::<i64>());
     }
     assert_eq!(deltas, [0, 1, 1, 0, 0, 1]);
@@ -85,7 +89,7 @@ async fn a_tombstone_weighs_nothing_in_the_stream_and_a_like_again_adds_one() {
 async fn a_stream_entry_has_the_versions_before_and_after_the_change() {
     let (store, registers) = start().await;
     for event in [like("u", 1), unlike("u", 2), like("u", 3), like("u", 4), unlike("u", 5)] {
-        assert_eq!(write(&registers, event).await, Written::Stored);
+        assert_eq!(write(&registers, event).await, Ok(Answer::Stored));
     }
     let v = |offset| Some(version(offset));
     assert_eq!(versions(&store).await, [[None, v(1)], [v(1), v(2)], [v(2), v(3)], [v(4), v(5)]]);
@@ -96,14 +100,14 @@ async fn the_store_deletes_an_expired_tombstone_but_never_a_row_that_was_liked_a
     let (store, registers) = start().await;
     let gone = BEGAN.0 / 1_000 + 3_600;
     for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
-        assert_eq!(write_all(&registers, &[event], gone, confirmed()).await, [Written::Stored]);
+        assert_eq!(write_all(&registers, &[event], gone, confirmed()).await, [Ok(Answer::Stored)]);
     }
     tokio::time::advance(Duration::from_secs(3_599)).await;
     assert_eq!(stored(&store, "u").await["gone"]["N"], json!(gone.to_string()));
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (json!(null), liked(5)));
     assert_eq!(streamed(&store).await.iter().map(Record::delta).sum::<i64>(), 1);
-    assert_eq!(write(&registers, like("u", 6)).await, Written::Stored);
+    assert_eq!(write(&registers, like("u", 6)).await, Ok(Answer::Stored));
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,11 +126,14 @@ async fn one_request_can_contain_every_kind_of_write_on_every_kind_of_row() {
         let member = &write.row.member;
         if member.starts_with("liked") { like(member, 9) } else { unlike(member, 9) }
     });
-    assert_eq!(write_all(&registers, &before.collect::<Vec<_>>(), GONE, confirmed()).await, vec![Written::Stored; 8]);
+    assert_eq!(
+        write_all(&registers, &before.collect::<Vec<_>>(), GONE, confirmed()).await,
+        vec![Ok(Answer::Stored); 8]
+    );
     let written = write_all(&registers, &writes, GONE, confirmed()).await;
     for (write, written) in writes.iter().zip(written) {
         let is_older = !write.row.member.starts_with("absent") && write.version < version(9);
-        assert_eq!(written, if is_older { Written::Older(version(9)) } else { Written::Stored }, "{write:?}");
+        assert_eq!(written, if is_older { Ok(Answer::Older(version(9))) } else { Ok(Answer::Stored) }, "{write:?}");
         let stands = if is_older { version(9) } else { write.version };
         assert_eq!(stored(&store, &write.row.member).await["v"]["N"], json!(stands.to_string()), "{write:?}");
     }
@@ -137,7 +144,7 @@ async fn one_request_can_contain_every_kind_of_write_on_every_kind_of_row() {
 async fn first_likes_need_one_request_and_an_empty_list_none() {
     let (store, registers) = start().await;
     let writes: Vec<_> = (0..Progress::STATEMENTS).map(|n| like(&n.to_string(), 1)).collect();
-    assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Written::Stored; 25]);
+    assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Ok(Answer::Stored); 25]);
     assert_eq!(write_all(&registers, &[], GONE, confirmed()).await, []);
     assert_eq!(store.requests("BatchExecuteStatement"), 1);
 }
@@ -145,11 +152,11 @@ async fn first_likes_need_one_request_and_an_empty_list_none() {
 #[tokio::test(start_paused = true)]
 async fn a_row_without_a_version_is_named_and_not_overwritten() {
     let (store, registers) = start().await;
-    assert_eq!(write(&registers, like("u", 1)).await, Written::Stored);
+    assert_eq!(write(&registers, like("u", 1)).await, Ok(Answer::Stored));
     store.edit(TABLE, key("u"), "v", json!(null)).await;
     for event in [like("u", 2), unlike("u", 2)] {
         let written = write(&registers, event).await;
-        let Written::Failed(fault) = &written else { panic!("{written:?}") };
+        let Err(fault) = &written else { panic!("{written:?}") };
         let message = "refused: table likes, item pk \"p#3\", user_id \"u\", post_id \"p\": v: missing";
         assert_eq!((fault.class(), fault.to_string().as_str()), ("poison", message));
     }
@@ -165,8 +172,8 @@ async fn a_first_like_costs_one_write_unit_and_replacing_a_row_two() {
         let mut stored = 0;
         for written in write_all(&registers, &writes, GONE, confirmed()).await {
             match written {
-                Written::Stored => stored += 1,
-                written => assert!(matches!(written, Written::Failed(Fault::Throttled(_))), "{written:?}"),
+                Ok(Answer::Stored) => stored += 1,
+                written => assert!(matches!(written, Err(Fault::Throttled(_))), "{written:?}"),
             }
         }
         assert_eq!(stored, paid, "twenty units: of the second ones, twelve find the rows that are there");

@@ -1,11 +1,19 @@
 //! Tests of what the store refuses or cannot do, and of partitions that are revoked meanwhile.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use serde_json::json;
+use tally_adapters::dynamodb::{Connection, Settings};
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
-use tally_testkit::eventually;
+use tally_testkit::{BEGAN, eventually};
 
 use super::watched::Watched;
 use super::world::{DLQ, GROUP, World};
@@ -115,6 +123,59 @@ async fn a_store_that_refuses_every_event_stops_the_partition() {
     assert!(!format!("{:?}", readiness.report()).contains("store does not take what is written"));
     assert_eq!(world.letters().await.len(), letters);
     assert_eq!(watched.partitions(), [Some(1.0), Some(0.0)]);
+    world.stop(consumer).await;
+}
+
+/// A client of a store that refuses every statement while it `denies`, as where a permission was taken away.
+#[derive(Debug)]
+struct Denying {
+    emulator: SharedHttpClient,
+    denies: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Way {
+    connector: SharedHttpConnector,
+    denies: Arc<AtomicBool>,
+}
+
+impl HttpClient for Denying {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let connector = self.emulator.http_connector(settings, components);
+        SharedHttpConnector::new(Way { connector, denies: Arc::clone(&self.denies) })
+    }
+}
+
+impl HttpConnector for Way {
+    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
+        let is_statement = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("Statement"));
+        if is_statement && self.denies.load(Ordering::Relaxed) {
+            // The store knows no such operation.
+            request.headers_mut().insert("x-amz-target", "DynamoDB_20120810.Denied");
+        }
+        self.connector.call(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_everything_until_an_operator_acts_stops_the_partition_and_no_event_is_put_aside() {
+    let (mut world, denies) = (World::new(1).await, Arc::new(AtomicBool::new(false)));
+    let client = Denying { emulator: world.store.emulator.http_client(), denies: Arc::clone(&denies) };
+    let settings = Settings { attempts: 1, ..Settings::local("") };
+    world.store.connection = Connection::in_process(&settings, client, BEGAN);
+    let consumer = world.consumer();
+    world.say(0, "u", Like);
+    world.reaches_ends().await;
+    denies.store(true, Ordering::Relaxed);
+    world.say(0, "w", Like);
+    let readiness = consumer.host().readiness().clone();
+    let named = "store does not take what is written";
+    eventually("it is named", async || format!("{:?}", readiness.report()).contains(named)).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!((world.committed(0).await, world.letters().await.len()), (Some(1), 0));
+    denies.store(false, Ordering::Relaxed);
+    world.reaches_ends().await;
+    world.is_right().await;
     world.stop(consumer).await;
 }
 
