@@ -43,8 +43,6 @@ pub struct Settings {
     pub table_prefix: String,
     /// The endpoint, if it is another one than the standard variables or the Region name.
     pub endpoint: Option<String>,
-    /// The Region, if it is another one than the standard variables name.
-    pub region: Option<String>,
     pub access: Access,
     /// How often a call is tried, the first time included.
     pub attempts: u32,
@@ -57,7 +55,6 @@ impl Default for Settings {
         Self {
             table_prefix: String::new(),
             endpoint: None,
-            region: None,
             access: Access::Environment,
             attempts: 3,
             attempt_timeout: Duration::from_secs(3),
@@ -71,8 +68,7 @@ impl Settings {
 
     /// The settings for an engine on this machine that checks no credentials.
     pub fn local(table_prefix: &str) -> Self {
-        let region = Some("us-east-1".to_owned());
-        Self { table_prefix: table_prefix.to_owned(), region, access: Access::Local, ..Self::default() }
+        Self { table_prefix: table_prefix.to_owned(), access: Access::Local, ..Self::default() }
     }
 }
 
@@ -250,20 +246,16 @@ async fn standard(settings: &Settings) -> SdkConfig {
     if let Some(endpoint) = &settings.endpoint {
         loader = loader.endpoint_url(endpoint);
     }
-    if let Some(region) = &settings.region {
-        loader = loader.region(Region::new(region.clone()));
-    }
     loader.load().await
 }
 
 /// Configures everything except the HTTP client, for an engine on this machine or in this process.
 fn local(settings: &Settings) -> Builder {
-    let region = settings.region.clone().unwrap_or_else(|| "us-east-1".to_owned());
     let endpoint = settings.endpoint.clone().unwrap_or_else(|| "http://in-process.invalid".to_owned());
     let credentials = Credentials::new("local", "local", None, None, "local");
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region))
+        .region(Region::new("us-east-1"))
         .endpoint_url(endpoint)
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .retry_config(retries(settings))
