@@ -334,7 +334,7 @@ fn api_of(engines: &Engines, plan: Plan, producer: Arc<dyn Producer>) -> anyhow:
 
 #[cfg(test)]
 mod tests {
-    use tally_service::{App, Stage, Supervisor};
+    use tally_service::{App, Stage};
 
     use super::*;
 
@@ -358,12 +358,12 @@ mod tests {
         }
     }
 
-    fn keep(mortal: Mortal) -> (Service, Supervisor) {
+    fn keep(mortal: Mortal) -> (Service, Host) {
         let service = Service::new("mortal", &Readiness::new());
         let start: Start = Box::new(move |host| Ok(Running::start(mortal, host)));
-        let supervisor = Supervisor::new("test");
-        supervisor.spawn(Stage::Work, "keeper", Keeper { service: service.clone(), start, chance: Chance::seeded(1) });
-        (service, supervisor)
+        let host = Host::new("test");
+        host.spawn(Stage::Work, "keeper", Keeper { service: service.clone(), start, chance: Chance::seeded(1) });
+        (service, host)
     }
 
     async fn restarted(service: &Service, times: u64) {
@@ -374,19 +374,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_is_killed_comes_back_and_is_counted() {
-        let (service, supervisor) = keep(Mortal::Lives);
+        let (service, host) = keep(Mortal::Lives);
         service.ready().await;
         service.kill();
         restarted(&service, 1).await;
         service.ready().await;
         assert_eq!(service.shown().state, page::PartState::Up);
-        assert!(supervisor.stop(Duration::from_secs(4)).await.exit().is_clean());
+        assert!(host.shut_down(Duration::from_secs(4)).await.exit().is_clean());
         assert_eq!(service.shown().state, page::PartState::Down);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_keeps_dying_is_started_less_and_less_often() {
-        let (service, _supervisor) = keep(Mortal::Dies);
+        let (service, _host) = keep(Mortal::Dies);
         let began = Instant::now();
         restarted(&service, 3).await;
         assert!((7..8).contains(&began.elapsed().as_secs()), "1 + 2 + 4 s, not {:?}", began.elapsed());
@@ -394,7 +394,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_cannot_start_ends_the_process() {
-        let (_, supervisor) = keep(Mortal::Refuses);
-        assert!(supervisor.first_end().await.to_string().contains("no such table"));
+        let (_, host) = keep(Mortal::Refuses);
+        assert!(host.first_end().await.to_string().contains("no such table"));
     }
 }

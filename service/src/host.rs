@@ -2,13 +2,14 @@
 //! `run` handles signals and exit codes.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use tokio::sync::watch;
 
-use crate::{
-    Chance, Clock, Ended, Exit, Patience, Readiness, Shutdown, Stage, Standstill, Stop, Supervisor, Task, Worker,
-};
+use crate::supervisor::Tasks;
+use crate::{Chance, Clock, Ended, Patience, Readiness, Shutdown, Stage, Standstill, Switch};
 
 /// The readiness condition that the host itself sets: start-up has finished and shutdown has not begun.
 const RUNNING: &str = "running";
@@ -29,10 +30,14 @@ pub trait App: Sized + Send + 'static {
 }
 
 /// What a service may use of its process: tasks, clock, random numbers, readiness. Clones are the same host, so a task
-/// may keep one.
+/// may keep one; dropping a clone ends nothing.
 #[derive(Clone, Debug)]
 pub struct Host {
-    supervisor: Supervisor,
+    pub(crate) name: Arc<str>,
+    pub(crate) stages: Arc<[Switch; Stage::ALL.len()]>,
+    pub(crate) tasks: Arc<watch::Sender<Tasks>>,
+    /// Tasks pause while it is on.
+    pub(crate) standstill: Option<Standstill>,
     clock: Clock,
     chance: Chance,
     readiness: Readiness,
@@ -40,11 +45,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// Creates a host with the system's clock, unpredictable random numbers and readiness of its own.
+    /// Creates a host without tasks, with the system's clock, unpredictable random numbers and readiness of its own.
+    /// `name` appears in the log span of every task.
     #[expect(clippy::disallowed_methods, reason = "the clock of every service comes from here")]
     pub fn new(name: &str) -> Self {
         Self {
-            supervisor: Supervisor::new(name),
+            name: name.into(),
+            stages: Arc::default(),
+            tasks: Arc::default(),
+            standstill: None,
             clock: Clock::system(),
             chance: Chance::from_entropy(),
             readiness: Readiness::new(),
@@ -64,9 +73,8 @@ impl Host {
 
     /// Returns the same host, whose tasks pause while `standstill` is on.
     #[must_use]
-    pub fn with_standstill(mut self, standstill: Standstill) -> Self {
-        self.supervisor.standstill = Some(standstill);
-        self
+    pub fn with_standstill(self, standstill: Standstill) -> Self {
+        Self { standstill: Some(standstill), ..self }
     }
 
     /// Returns the same host with another readiness, usually a [`Readiness::scope`] of a shared one.
@@ -96,29 +104,6 @@ impl Host {
 
     pub fn readiness(&self) -> &Readiness {
         &self.readiness
-    }
-
-    /// Runs a task that must not end before it is asked to ([`Supervisor::spawn`]).
-    pub fn spawn(&self, stage: Stage, name: &str, task: impl Task) {
-        self.supervisor.spawn(stage, name, task);
-    }
-
-    /// Runs a task that may end, or be stopped alone ([`Supervisor::worker`]).
-    pub fn worker(&self, stage: Stage, name: &str, task: impl Task) -> Worker {
-        self.supervisor.worker(stage, name, task)
-    }
-
-    /// Runs the job that the process exists for ([`Supervisor::job`]).
-    pub fn job<Fut>(&self, name: &str, job: impl FnOnce(Stop) -> Fut)
-    where
-        Fut: Future<Output = anyhow::Result<Exit>> + Send + 'static,
-    {
-        self.supervisor.job(name, job);
-    }
-
-    /// Returns the stop signal for code outside of any task: that of the first stage.
-    pub fn stop(&self) -> Stop {
-        self.supervisor.stop_of(Stage::Intake)
     }
 }
 
@@ -165,25 +150,25 @@ impl Running {
 
     /// Waits until a task ends that should not have, and returns the first such end.
     pub async fn ended(&self) -> Ended {
-        self.host.supervisor.first_end().await
+        self.host.first_end().await
     }
 
-    /// Stops the stages in order, within `grace` ([`Supervisor::stop`]).
+    /// Stops the stages in order, within `grace` ([`Host::shut_down`]).
     pub async fn stop(self, grace: Duration) -> Shutdown {
         self.host.readiness.not_ready(RUNNING, "stopping");
-        self.host.supervisor.stop(grace).await
+        self.host.shut_down(grace).await
     }
 
     /// Ends the service as a crash would: no task runs any further. Returns once everything that they own is dropped.
     pub async fn kill(self) {
-        self.host.supervisor.kill().await;
+        self.host.kill().await;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.host.readiness.not_ready(RUNNING, "stopped");
-        self.host.supervisor.abort_all();
+        self.host.abort_all();
     }
 }
 

@@ -36,7 +36,7 @@ pub use secret::Secret;
 pub use seldom::Seldom;
 pub use standstill::Standstill;
 pub use stop::{Stop, Stopped, Switch};
-pub use supervisor::{Shutdown, Supervisor, Worker};
+pub use supervisor::{Shutdown, Worker};
 pub use tally_core::time::UnixMillis;
 pub use task::{Ended, How, Stage, Task};
 pub use variables::{environment, unknown, unlisted, unread};

@@ -1,37 +1,26 @@
-//! The supervisor of a process: it runs named tasks, notices when they end, and stops them stage by stage within a
-//! grace period. It neither logs nor exits.
+//! The tasks of a [`Host`]: it runs them under names, notices when they end, and stops them stage by stage within a grace
+//! period. It neither logs nor exits.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
-use crate::{Exit, Standstill, Stop, Switch};
+use crate::{Exit, Host, Stop, Switch};
 
 /// Shares of the grace period: after three quarters every task gets the last call, and just before the end the
 /// remaining tasks are aborted, so that the process exits in time.
 const LAST_CALL: f64 = 0.75;
 const ABORT: f64 = 0.95;
 
-/// The tasks of a process. Clones share them; dropping a clone ends nothing.
-#[derive(Clone, Debug)]
-pub struct Supervisor {
-    name: Arc<str>,
-    stages: Arc<[Switch; Stage::ALL.len()]>,
-    tasks: Arc<watch::Sender<Tasks>>,
-    /// Tasks pause while it is on.
-    pub(crate) standstill: Option<Standstill>,
-}
-
+/// The tasks of a host.
 #[derive(Debug, Default)]
-struct Tasks {
+pub(crate) struct Tasks {
     next: u64,
     live: BTreeMap<u64, Live>,
     ended: Vec<Ended>,
@@ -81,13 +70,7 @@ impl Shutdown {
     }
 }
 
-impl Supervisor {
-    /// Creates a supervisor without tasks; `name` appears in the log span of every task.
-    pub fn new(name: &str) -> Self {
-        let tasks = Arc::new(watch::Sender::new(Tasks::default()));
-        Self { name: name.into(), stages: Arc::default(), tasks, standstill: None }
-    }
-
+impl Host {
     /// Runs a task that must not end before it is asked to.
     pub fn spawn(&self, stage: Stage, name: &str, task: impl Task) {
         let switch = self.switch(stage).clone();
@@ -112,8 +95,9 @@ impl Supervisor {
         self.start(Stage::Intake, name, Expectation::EndsProcess, switch, Box::pin(job(stop)));
     }
 
-    pub fn stop_of(&self, stage: Stage) -> Stop {
-        self.switch(stage).stop()
+    /// Returns the stop signal for code outside of any task: that of the first stage.
+    pub fn stop(&self) -> Stop {
+        self.switch(Stage::Intake).stop()
     }
 
     /// Waits for the first end that matters.
@@ -130,7 +114,7 @@ impl Supervisor {
 
     /// Stops stage by stage. After three quarters of `grace` every task gets the last call. Tasks that remain just
     /// before its end are aborted and named.
-    pub async fn stop(&self, grace: Duration) -> Shutdown {
+    pub async fn shut_down(&self, grace: Duration) -> Shutdown {
         let began = Instant::now();
         let drained = async {
             for stage in Stage::ALL {
@@ -151,20 +135,16 @@ impl Supervisor {
     }
 
     /// Aborts every task at once, as a crash would, and waits until all have ended.
-    pub async fn kill(&self) {
+    pub(crate) async fn kill(&self) {
         self.abort_all();
         self.gone(|_| true).await;
     }
 
     /// Aborts every task like [`Self::kill`], without waiting.
-    pub fn abort_all(&self) {
+    pub(crate) fn abort_all(&self) {
         for abort in self.close() {
             abort.abort();
         }
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stop_of(Stage::Intake).is_requested()
     }
 
     fn switch(&self, stage: Stage) -> &Switch {
@@ -179,7 +159,7 @@ impl Supervisor {
             return worker;
         };
         let span = tracing::error_span!(parent: None, "task", service = %self.name, task = name);
-        let entry = Entry { supervisor: self.clone(), id, expected, worker: worker.clone(), outcome: Outcome::Aborted };
+        let entry = Entry { host: self.clone(), id, expected, worker: worker.clone(), outcome: Outcome::Aborted };
         let standstill = self.standstill.clone();
         let supervised = async move {
             let work = outcome_of(work);
@@ -208,7 +188,7 @@ impl Supervisor {
         admitted
     }
 
-    /// Keeps the handle with which to abort a task. If the supervisor was closed meanwhile, the task is aborted now.
+    /// Keeps the handle with which to abort a task. If the host was closed meanwhile, the task is aborted now.
     fn hold(&self, id: u64, abort: AbortHandle) {
         let mut late = None;
         self.tasks.send_modify(|tasks| match tasks.live.get_mut(&id) {
@@ -247,7 +227,7 @@ impl Supervisor {
 
 /// A running task's entry in the list. It is dropped after everything that the task owned, and then removes the entry.
 struct Entry {
-    supervisor: Supervisor,
+    host: Host,
     id: u64,
     expected: Expectation,
     worker: Worker,
@@ -264,10 +244,10 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Aborted);
         // A closed channel upstream may tell a task of the shutdown before its own stage is asked to stop.
-        let stopping = self.worker.switch.stop().is_requested() || self.supervisor.is_stopping();
+        let stopping = self.worker.switch.stop().is_requested() || self.host.stop().is_requested();
         let how = self.expected.judge(outcome, stopping);
         self.worker.ended.cancel();
-        self.supervisor.tasks.send_modify(|tasks| {
+        self.host.tasks.send_modify(|tasks| {
             let Some(live) = tasks.live.remove(&self.id) else { return };
             tasks.ended.extend(how.map(|how| Ended { task: live.name, how }));
         });

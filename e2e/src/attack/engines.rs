@@ -17,7 +17,7 @@ use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
-use tally_service::{Clock, Host, Stage, Stop, Supervisor};
+use tally_service::{Clock, Host, Stage, Stop};
 use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
@@ -100,7 +100,7 @@ impl Engines {
     /// Starts them, except a Kafka that runs already. The `tasks` serve them. `counts` are topics that one Region of
     /// several needs.
     pub(crate) async fn start(
-        tasks: &Supervisor,
+        tasks: &Host,
         broker: Option<SocketAddr>,
         roles: Roles,
         needs_redis: bool,

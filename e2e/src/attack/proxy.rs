@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use tally_service::{Stage, Stop, Supervisor};
+use tally_service::{Host, Stage, Stop};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -119,7 +119,7 @@ struct Shared {
 
 impl Proxy {
     /// Listens on a free loopback port and forwards to `target`.
-    pub(crate) async fn start(tasks: &Supervisor, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
+    pub(crate) async fn start(tasks: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for a proxy")?;
         let address = listener.local_addr()?;
         let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));

@@ -11,7 +11,7 @@ use clap::Args;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tally_core::ids::PostId;
-use tally_service::{Chance, Clock, Supervisor, Worker};
+use tally_service::{Chance, Clock, Host, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
 
@@ -56,7 +56,7 @@ pub(crate) struct Stage {
     producer: Worker,
     rate: u64,
     readers: Vec<Worker>,
-    tasks: Supervisor,
+    tasks: Host,
 }
 
 /// The other Region: its engines, and what each Region's part of an answer is held to.
@@ -123,7 +123,7 @@ impl Stage {
         (members, roles): (usize, Roles),
         under: Under,
     ) -> anyhow::Result<Self> {
-        let tasks = Supervisor::new("attack");
+        let tasks = Host::new("attack");
         let engines = Arc::new(Engines::start(&tasks, broker, roles, under.redis, &[]).await?);
         let fleet = Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?;
         Self::over(tasks, engines, fleet, seed, under, None).await
@@ -131,7 +131,7 @@ impl Stage {
 
     /// Puts processes that run under load, and warms them up.
     pub(crate) async fn over(
-        tasks: Supervisor,
+        tasks: Host,
         engines: Arc<Engines>,
         fleet: Fleet,
         seed: u64,
@@ -278,7 +278,7 @@ impl Stage {
 }
 
 /// Fails if a task beside the attack has failed.
-pub(crate) fn well(tasks: &Supervisor) -> anyhow::Result<()> {
+pub(crate) fn well(tasks: &Host) -> anyhow::Result<()> {
     tasks.first_end().now_or_never().map_or(Ok(()), |ended| bail!("{ended}"))
 }
 
@@ -288,7 +288,7 @@ async fn stop(worker: &Worker) {
 }
 
 /// Starts a producer of this many events per second.
-fn producer(tasks: &Supervisor, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Worker {
+fn producer(tasks: &Host, engines: &Arc<Engines>, ledger: &Shared, rate: u64) -> Worker {
     let (engines, ledger) = (Arc::clone(engines), ledger.clone());
     tasks.worker(tally_service::Stage::Intake, "producer", move |stop| produce(engines, ledger, rate, stop))
 }

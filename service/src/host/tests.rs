@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::telemetry::tests::Captured;
-use crate::{Condition, How, Stopped, UnixMillis};
+use crate::{Condition, Exit, How, Stop, Stopped, UnixMillis};
 
 const GRACE: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(1) };
@@ -135,7 +135,7 @@ async fn waiting_draws_its_pauses_from_the_seed_and_ends_when_asked_to_stop() {
     assert_eq!(pauses(3).await, pauses(3).await);
     assert_ne!(pauses(3).await, pauses(4).await);
     let host = host("test");
-    host.supervisor.stop(GRACE).await;
+    host.shut_down(GRACE).await;
     let error = host.wait_for("store", BACKOFF, || async { Ok::<_, Fault>(()) }).await.unwrap_err();
     assert!(error.is::<Stopped>());
 }

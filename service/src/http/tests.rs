@@ -6,17 +6,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::*;
-use crate::{Exit, Stage, Supervisor};
+use crate::{Exit, Host, Stage};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
 
-async fn serve(limits: Limits, router: Router) -> (Supervisor, SocketAddr) {
+async fn serve(limits: Limits, router: Router) -> (Host, SocketAddr) {
     let listener = bind("listen", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let supervisor = Supervisor::new("test");
-    supervisor.spawn(Stage::Intake, "http", Server::new(listener, router, limits));
-    (supervisor, address)
+    let host = Host::new("test");
+    host.spawn(Stage::Intake, "http", Server::new(listener, router, limits));
+    (host, address)
 }
 
 fn hello() -> Router {
@@ -40,28 +40,28 @@ async fn answer(mut stream: TcpStream) -> String {
 #[tokio::test]
 async fn connections_with_slow_headers_or_no_requests_are_closed() {
     let limits = Limits { header_time: Duration::from_millis(50), ..Limits::default() };
-    let (supervisor, address) = serve(limits, hello()).await;
+    let (host, address) = serve(limits, hello()).await;
     for beginning in [&b""[..], b"GET / HTTP/1.1\r\nhost:", b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"] {
         let text = answer(send(address, beginning).await).await;
         assert_eq!(text.contains("hello"), beginning.ends_with(b"\r\n\r\n"), "{text}");
     }
-    assert_eq!(supervisor.stop(DEADLINE).await.exit(), Exit::CLEAN);
+    assert_eq!(host.shut_down(DEADLINE).await.exit(), Exit::CLEAN);
 }
 
 #[tokio::test]
 async fn headers_beyond_the_limit_are_refused_and_the_server_goes_on() {
-    let (supervisor, address) = serve(Limits::default(), hello()).await;
+    let (host, address) = serve(Limits::default(), hello()).await;
     let mut huge = b"GET / HTTP/1.1\r\nhost: ".to_vec();
     huge.resize(64 * 1024, b'a');
     let text = answer(send(address, &huge).await).await;
     assert!(!text.contains("200 OK"), "{text}");
     assert!(answer(send(address, REQUEST).await).await.ends_with("hello"));
-    assert_eq!(supervisor.stop(DEADLINE).await.exit(), Exit::CLEAN);
+    assert_eq!(host.shut_down(DEADLINE).await.exit(), Exit::CLEAN);
 }
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_until_another_ends() {
-    let (supervisor, address) = serve(Limits { connections: 1, ..Limits::default() }, hello()).await;
+    let (host, address) = serve(Limits { connections: 1, ..Limits::default() }, hello()).await;
     let mut holding = send(address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
     let mut first = [0; 8];
     holding.read_exact(&mut first).await.unwrap();
@@ -69,7 +69,7 @@ async fn connections_beyond_the_limit_wait_until_another_ends() {
     assert!(timeout(Duration::from_millis(100), waiting.read_u8()).await.is_err(), "served past the cap");
     drop(holding);
     assert!(answer(waiting).await.ends_with("hello"));
-    assert_eq!(supervisor.stop(DEADLINE).await.exit(), Exit::CLEAN);
+    assert_eq!(host.shut_down(DEADLINE).await.exit(), Exit::CLEAN);
 }
 
 #[tokio::test]
@@ -81,11 +81,11 @@ async fn a_stopping_server_finishes_answers_under_way_and_accepts_nothing_new() 
         let _ = releasing.acquire().await;
         "late"
     };
-    let (supervisor, address) = serve(Limits::default(), Router::new().route("/", get(slow))).await;
+    let (host, address) = serve(Limits::default(), Router::new().route("/", get(slow))).await;
     let under_way = send(address, REQUEST).await;
     arrived.acquire().await.unwrap().forget();
     let stopping = async {
-        let shutdown = supervisor.stop(DEADLINE).await;
+        let shutdown = host.shut_down(DEADLINE).await;
         assert_eq!(shutdown.exit(), Exit::CLEAN);
     };
     let client = async {

@@ -1,6 +1,7 @@
 use anyhow::bail;
 use parking_lot::Mutex;
 use std::future::pending;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -49,13 +50,13 @@ fn end(task: &str, how: How) -> Ended {
 
 #[tokio::test(start_paused = true)]
 async fn a_stage_is_asked_to_stop_once_the_previous_one_has_ended() {
-    let (supervisor, diary) = (Supervisor::new("test"), Diary::new());
-    supervisor.spawn(Stage::Support, "admin", draining(&diary, "admin", 0));
-    supervisor.spawn(Stage::Output, "checkpoint", draining(&diary, "checkpoint", 1));
-    supervisor.spawn(Stage::Work, "fold", draining(&diary, "fold", 3));
-    supervisor.spawn(Stage::Intake, "quick", draining(&diary, "quick", 1));
-    supervisor.spawn(Stage::Intake, "slow", draining(&diary, "slow", 2));
-    let shutdown = supervisor.stop(GRACE).await;
+    let (host, diary) = (Host::new("test"), Diary::new());
+    host.spawn(Stage::Support, "admin", draining(&diary, "admin", 0));
+    host.spawn(Stage::Output, "checkpoint", draining(&diary, "checkpoint", 1));
+    host.spawn(Stage::Work, "fold", draining(&diary, "fold", 3));
+    host.spawn(Stage::Intake, "quick", draining(&diary, "quick", 1));
+    host.spawn(Stage::Intake, "slow", draining(&diary, "slow", 2));
+    let shutdown = host.shut_down(GRACE).await;
     assert_eq!(
         diary.lines(),
         [
@@ -76,9 +77,9 @@ async fn a_stage_is_asked_to_stop_once_the_previous_one_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn records_sent_before_the_source_stopped_are_drained_by_the_sink() {
-    let (supervisor, diary) = (Supervisor::new("test"), Diary::new());
+    let (host, diary) = (Host::new("test"), Diary::new());
     let (sender, mut receiver) = mpsc::channel(4);
-    supervisor.spawn(Stage::Intake, "source", |stop: Stop| async move {
+    host.spawn(Stage::Intake, "source", |stop: Stop| async move {
         for sent in 0..4 {
             sender.send(sent).await.expect("the sink reads on");
         }
@@ -87,7 +88,7 @@ async fn records_sent_before_the_source_stopped_are_drained_by_the_sink() {
     });
     let sunk = diary.clone();
     // The sink ends when its channel closes, which may happen before its own stage is asked to stop.
-    supervisor.spawn(Stage::Work, "sink", move |_| async move {
+    host.spawn(Stage::Work, "sink", move |_| async move {
         while let Some(row) = receiver.recv().await {
             sleep(Duration::from_secs(1)).await;
             sunk.note(&format!("row {row}"));
@@ -95,37 +96,37 @@ async fn records_sent_before_the_source_stopped_are_drained_by_the_sink() {
         Ok(())
     });
     tokio::task::yield_now().await;
-    assert_eq!(supervisor.stop(GRACE).await, Shutdown::default());
+    assert_eq!(host.shut_down(GRACE).await, Shutdown::default());
     assert_eq!(diary.lines(), ["1s row 0", "2s row 1", "3s row 2", "4s row 3"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sink_may_end_with_its_channel_before_its_stage_is_asked_to_stop() {
-    let supervisor = Supervisor::new("test");
+    let host = Host::new("test");
     let (sender, mut receiver) = mpsc::channel::<()>(1);
-    supervisor.spawn(Stage::Intake, "source", |stop: Stop| async move {
+    host.spawn(Stage::Intake, "source", |stop: Stop| async move {
         stop.requested().await;
         drop(sender);
         sleep(Duration::from_secs(1)).await;
         Ok(())
     });
-    let work = supervisor.stop_of(Stage::Work);
-    supervisor.spawn(Stage::Work, "sink", move |_| async move {
+    let work = host.switch(Stage::Work).stop();
+    host.spawn(Stage::Work, "sink", move |_| async move {
         assert_eq!(receiver.recv().await, None);
         assert!(!work.is_requested());
         Ok(())
     });
-    assert_eq!(supervisor.stop(GRACE).await, Shutdown::default());
+    assert_eq!(host.shut_down(GRACE).await, Shutdown::default());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_early_end_an_error_and_a_panic_are_reported_with_the_task_name() {
-    let supervisor = Supervisor::new("test");
-    supervisor.spawn(Stage::Work, "early", |_| async { Ok(()) });
-    assert_eq!(supervisor.first_end().await, end("early", How::Early));
-    supervisor.spawn(Stage::Work, "error", |_| async { bail!("table `likes` is missing") });
-    supervisor.worker(Stage::Work, "panic", |_| async { panic!("lost {}", "count") }).ended().await;
-    let shutdown = supervisor.stop(GRACE).await;
+    let host = Host::new("test");
+    host.spawn(Stage::Work, "early", |_| async { Ok(()) });
+    assert_eq!(host.first_end().await, end("early", How::Early));
+    host.spawn(Stage::Work, "error", |_| async { bail!("table `likes` is missing") });
+    host.worker(Stage::Work, "panic", |_| async { panic!("lost {}", "count") }).ended().await;
+    let shutdown = host.shut_down(GRACE).await;
     let failed = How::Failed("table `likes` is missing".to_owned(), Exit::FAILED);
     let panicked = How::Panicked("lost count".to_owned());
     assert_eq!(shutdown.ended, [end("early", How::Early), end("error", failed), end("panic", panicked)]);
@@ -134,29 +135,29 @@ async fn an_early_end_an_error_and_a_panic_are_reported_with_the_task_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_may_end_at_any_time_or_be_stopped_alone() {
-    let supervisor = Supervisor::new("test");
-    supervisor.worker(Stage::Work, "short", |_| async { Ok(()) }).ended().await;
+    let host = Host::new("test");
+    host.worker(Stage::Work, "short", |_| async { Ok(()) }).ended().await;
     let until_stopped = |stop: Stop| async move {
         stop.requested().await;
         Ok(())
     };
-    let one = supervisor.worker(Stage::Work, "partition-1", until_stopped);
-    let two = supervisor.worker(Stage::Work, "partition-2", until_stopped);
+    let one = host.worker(Stage::Work, "partition-1", until_stopped);
+    let two = host.worker(Stage::Work, "partition-2", until_stopped);
     one.request_stop();
     one.ended().await;
     sleep(Duration::from_secs(1)).await;
     assert!(!two.has_ended());
-    assert_eq!(supervisor.stop(GRACE).await.ended, []);
+    assert_eq!(host.shut_down(GRACE).await.ended, []);
     assert!(two.has_ended());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_ignores_the_stop_is_aborted_and_named_within_the_grace_period() {
-    let (supervisor, diary) = (Supervisor::new("test"), Diary::new());
-    supervisor.spawn(Stage::Intake, "stubborn", |_| pending());
-    supervisor.spawn(Stage::Work, "polite", draining(&diary, "polite", 1));
+    let (host, diary) = (Host::new("test"), Diary::new());
+    host.spawn(Stage::Intake, "stubborn", |_| pending());
+    host.spawn(Stage::Work, "polite", draining(&diary, "polite", 1));
     let began = Instant::now();
-    let shutdown = supervisor.stop(GRACE).await;
+    let shutdown = host.shut_down(GRACE).await;
     assert!(began.elapsed() < GRACE, "{:?}", began.elapsed());
     assert_eq!(shutdown.ended, [end("stubborn", How::Overran)]);
     assert_eq!(shutdown.exit(), Exit::FAILED);
@@ -165,59 +166,59 @@ async fn a_task_that_ignores_the_stop_is_aborted_and_named_within_the_grace_peri
 
 #[tokio::test(start_paused = true)]
 async fn dropping_unsent_work_at_the_last_call_is_a_clean_end() {
-    let supervisor = Supervisor::new("test");
+    let host = Host::new("test");
     let began = Instant::now();
-    supervisor.spawn(Stage::Work, "flush", |stop: Stop| async move {
+    host.spawn(Stage::Work, "flush", |stop: Stop| async move {
         stop.requested().await;
         stop.until_last_call(pending::<()>()).await?;
         Ok(())
     });
-    assert_eq!(supervisor.stop(GRACE).await.exit(), Exit::CLEAN);
+    assert_eq!(host.shut_down(GRACE).await.exit(), Exit::CLEAN);
     assert_eq!(began.elapsed(), GRACE.mul_f64(LAST_CALL));
 }
 
 #[tokio::test(start_paused = true)]
 async fn stopped_is_a_clean_end_only_after_a_request_to_stop() {
-    let supervisor = Supervisor::new("test");
-    supervisor.worker(Stage::Work, "asked", |stop: Stop| async move {
+    let host = Host::new("test");
+    host.worker(Stage::Work, "asked", |stop: Stop| async move {
         stop.requested().await;
         Err(Stopped.into())
     });
-    supervisor.worker(Stage::Work, "unasked", |_| async { Err(Stopped.into()) }).ended().await;
-    assert_eq!(supervisor.stop(GRACE).await.ended, [end("unasked", How::Failed("stopped".to_owned(), Exit::FAILED))]);
+    host.worker(Stage::Work, "unasked", |_| async { Err(Stopped.into()) }).ended().await;
+    assert_eq!(host.shut_down(GRACE).await.ended, [end("unasked", How::Failed("stopped".to_owned(), Exit::FAILED))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_ends_the_process_with_its_own_code_unless_a_task_failed() {
-    let supervisor = Supervisor::new("test");
-    supervisor.job("audit", |_| async { Ok(Exit::FAILED) });
-    assert_eq!(supervisor.first_end().await, end("audit", How::Finished(Exit::FAILED)));
-    assert_eq!(supervisor.stop(GRACE).await.exit(), Exit::FAILED);
+    let host = Host::new("test");
+    host.job("audit", |_| async { Ok(Exit::FAILED) });
+    assert_eq!(host.first_end().await, end("audit", How::Finished(Exit::FAILED)));
+    assert_eq!(host.shut_down(GRACE).await.exit(), Exit::FAILED);
 
-    let supervisor = Supervisor::new("test");
-    supervisor.job("audit", |_| async { Ok(Exit::CLEAN) });
-    supervisor.spawn(Stage::Work, "late", |stop: Stop| async move {
+    let host = Host::new("test");
+    host.job("audit", |_| async { Ok(Exit::CLEAN) });
+    host.spawn(Stage::Work, "late", |stop: Stop| async move {
         stop.requested().await;
         bail!("ledger refused")
     });
-    assert_eq!(supervisor.first_end().await.exit(), Exit::CLEAN);
-    assert_eq!(supervisor.stop(GRACE).await.exit(), Exit::FAILED);
+    assert_eq!(host.first_end().await.exit(), Exit::CLEAN);
+    assert_eq!(host.shut_down(GRACE).await.exit(), Exit::FAILED);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kill_drops_everything_that_tasks_own_and_prevents_further_starts() {
-    let (supervisor, owned) = (Supervisor::new("test"), Arc::new(()));
+    let (host, owned) = (Host::new("test"), Arc::new(()));
     for name in ["one", "two"] {
         let owned = Arc::clone(&owned);
-        supervisor.spawn(Stage::Work, name, |_| async move {
+        host.spawn(Stage::Work, name, |_| async move {
             pending::<()>().await;
             drop(owned);
             Ok(())
         });
     }
     tokio::task::yield_now().await;
-    supervisor.kill().await;
+    host.kill().await;
     assert_eq!(Arc::strong_count(&owned), 1);
-    let late = supervisor.worker(Stage::Work, "late", |_| pending());
+    let late = host.worker(Stage::Work, "late", |_| pending());
     assert!(late.has_ended());
 }

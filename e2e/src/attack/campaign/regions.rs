@@ -14,7 +14,7 @@ use tally_adapters::kafka;
 use tally_adapters::memory::Mirror;
 use tally_core::ids::PostId;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, Stop, Supervisor};
+use tally_service::{Chance, Host, Stop};
 use tally_testkit::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -75,7 +75,7 @@ struct Regions {
     stages: Vec<Stage>,
     parts: Parts,
     orders: watch::Sender<Order>,
-    mirrors: Supervisor,
+    mirrors: Host,
     chance: Chance,
 }
 
@@ -114,15 +114,15 @@ impl Regions {
         ensure!(brokers[0].is_some() == brokers[1].is_some(), "--broker and --remote-broker need each other");
         let mut engines = Vec::new();
         for (broker, copy) in brokers.into_iter().zip([COPIES[1], COPIES[0]]) {
-            let tasks = Supervisor::new("attack");
+            let tasks = Host::new("attack");
             let started = Engines::start(&tasks, broker, Roles::Kept, under.redis, &[COUNTS, copy]).await?;
             engines.push((tasks, Arc::new(started)));
         }
-        let part = |(name, (_, engines)): (_, &(Supervisor, Arc<Engines>))| {
+        let part = |(name, (_, engines)): (_, &(Host, Arc<Engines>))| {
             (name, Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO))
         };
         let parts: Parts = NAMES.into_iter().zip(&engines).map(part).collect();
-        let (mirrors, orders) = (Supervisor::new("mirrors"), watch::Sender::new(Order::Copy));
+        let (mirrors, orders) = (Host::new("mirrors"), watch::Sender::new(Order::Copy));
         for (from, to, copy) in [(0, 1, COPIES[0]), (1, 0, COPIES[1])] {
             let mirror = between(engines[from].1.broker, engines[to].1.broker, copy)?;
             let heard = orders.subscribe();

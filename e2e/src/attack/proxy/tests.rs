@@ -10,8 +10,8 @@ const SOON: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Starts a proxy in front of an echo server.
-async fn proxy() -> (Supervisor, Proxy) {
-    let tasks = Supervisor::new("proxy-tests");
+async fn proxy() -> (Host, Proxy) {
+    let tasks = Host::new("proxy-tests");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     tasks.worker(Stage::Support, "echo", move |stop: Stop| async move {
