@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::task::{Ended, Expectation, How, Outcome, Stage, Task, Work, outcome_of};
+use crate::task::{Ended, How, Outcome, Returned, Stage, Task, Work, outcome_of};
 use crate::{Exit, Host, Stop, Switch};
 
 /// Shares of the grace period: after three quarters every task gets the last call, and just before the end the
@@ -75,14 +75,15 @@ impl Host {
     pub fn spawn(&self, stage: Stage, name: &str, task: impl Task) {
         let switch = self.switch(stage).clone();
         let stop = switch.stop();
-        self.start(stage, name, Expectation::Runs, switch, finishing(task.run(stop)));
+        let early: Returned = |_, stopping| (!stopping).then_some(How::Early);
+        self.start(stage, name, early, switch, finishing(task.run(stop)));
     }
 
     /// Runs a task that may end at any time, or be stopped alone, such as one per partition, shard or request.
     pub fn worker(&self, stage: Stage, name: &str, task: impl Task) -> Worker {
         let switch = self.switch(stage).child();
         let stop = switch.stop();
-        self.start(stage, name, Expectation::MayEnd, switch, finishing(task.run(stop)))
+        self.start(stage, name, |_, _| None, switch, finishing(task.run(stop)))
     }
 
     /// Runs the job that the process exists for. When it returns, the process ends with its exit code.
@@ -92,7 +93,7 @@ impl Host {
     {
         let switch = self.switch(Stage::Intake).clone();
         let stop = switch.stop();
-        self.start(Stage::Intake, name, Expectation::EndsProcess, switch, Box::pin(job(stop)));
+        self.start(Stage::Intake, name, |exit, _| Some(How::Finished(exit)), switch, Box::pin(job(stop)));
     }
 
     /// Returns the stop signal for code outside of any task: that of the first stage.
@@ -152,14 +153,14 @@ impl Host {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one home of spawning: under a name, with its end reported")]
-    fn start(&self, stage: Stage, name: &str, expected: Expectation, switch: Switch, work: Work) -> Worker {
+    fn start(&self, stage: Stage, name: &str, returned: Returned, switch: Switch, work: Work) -> Worker {
         let worker = Worker { switch, ended: CancellationToken::new() };
         let Some(id) = self.admit(stage, name) else {
             worker.ended.cancel();
             return worker;
         };
         let span = tracing::error_span!(parent: None, "task", service = %self.name, task = name);
-        let entry = Entry { host: self.clone(), id, expected, worker: worker.clone(), outcome: Outcome::Aborted };
+        let entry = Entry { host: self.clone(), id, returned, worker: worker.clone(), outcome: Outcome::Aborted };
         let standstill = self.standstill.clone();
         let supervised = async move {
             let work = outcome_of(work);
@@ -229,7 +230,7 @@ impl Host {
 struct Entry {
     host: Host,
     id: u64,
-    expected: Expectation,
+    returned: Returned,
     worker: Worker,
     outcome: Outcome,
 }
@@ -245,7 +246,7 @@ impl Drop for Entry {
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Aborted);
         // A closed channel upstream may tell a task of the shutdown before its own stage is asked to stop.
         let stopping = self.worker.switch.stop().is_requested() || self.host.stop().is_requested();
-        let how = self.expected.judge(outcome, stopping);
+        let how = outcome.judge(stopping, self.returned);
         self.worker.ended.cancel();
         self.host.tasks.send_modify(|tasks| {
             let Some(live) = tasks.live.remove(&self.id) else { return };

@@ -125,38 +125,27 @@ impl fmt::Display for Ended {
     }
 }
 
-/// How a task may end before it is asked to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expectation {
-    /// It must not return.
-    Runs,
-    /// It may return at any time.
-    MayEnd,
-    /// Its return ends the process.
-    EndsProcess,
-}
-
-impl Expectation {
-    /// Returns how a task ended, or `None` if that was expected.
-    pub(crate) fn judge(self, outcome: Outcome, stopping: bool) -> Option<How> {
-        match outcome {
-            Outcome::Aborted => None,
-            Outcome::Panicked(message) => Some(How::Panicked(message)),
-            Outcome::Returned(Err(error)) if stopping && error.is::<Stopped>() => None,
-            Outcome::Returned(Err(error)) => Some(How::after(&error)),
-            Outcome::Returned(Ok(exit)) => match self {
-                Self::Runs => (!stopping).then_some(How::Early),
-                Self::MayEnd => None,
-                Self::EndsProcess => Some(How::Finished(exit)),
-            },
-        }
-    }
-}
-
 pub(crate) enum Outcome {
     Returned(anyhow::Result<Exit>),
     Panicked(String),
     Aborted,
+}
+
+/// Returns how a task ended that returned with this code, or `None` if that was expected. The flag is whether it was asked
+/// to stop.
+pub(crate) type Returned = fn(Exit, bool) -> Option<How>;
+
+impl Outcome {
+    /// Returns how a task ended, or `None` if that was expected.
+    pub(crate) fn judge(self, stopping: bool, returned: Returned) -> Option<How> {
+        match self {
+            Self::Aborted => None,
+            Self::Panicked(message) => Some(How::Panicked(message)),
+            Self::Returned(Err(error)) if stopping && error.is::<Stopped>() => None,
+            Self::Returned(Err(error)) => Some(How::after(&error)),
+            Self::Returned(Ok(exit)) => returned(exit, stopping),
+        }
+    }
 }
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = anyhow::Result<Exit>> + Send>>;
