@@ -68,10 +68,8 @@ impl PartitionCache {
 
     /// Drops everything, as a restart of the server does.
     pub fn clear(&self) {
-        let State { partitions, kept, rights, .. } = &mut *self.state.lock();
-        partitions.clear();
-        kept.clear();
-        rights.clear();
+        self.expire();
+        self.state.lock().partitions.clear();
     }
 
     /// Drops the standing of a partition.
