@@ -14,7 +14,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Listen, Program, Stage};
+use tally_service::{CommonArgs, Host, Listen, Program, Stage};
 
 use crate::args::{Args, Config, Scope};
 use crate::metrics;
@@ -141,8 +141,8 @@ impl Program for App {
         Ok(Self { in_kafka: true, ..app })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 
     /// A process that watches is a service, and waits for as long as it takes.

@@ -11,7 +11,7 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Stage};
+use tally_service::{CommonArgs, Host, Program, Stage};
 use tokio::sync::watch;
 
 use crate::args::{Args, Config, Role, Settings};
@@ -141,7 +141,7 @@ impl Program for App {
         Ok(Self { settings, ports })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }

@@ -132,12 +132,6 @@ pub enum Role {
     Both,
 }
 
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
-}
-
 /// A streamer's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {

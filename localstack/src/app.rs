@@ -11,7 +11,7 @@ use tally_core::ids::PostId;
 use tally_core::milestone::Ladder;
 use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
-use tally_service::{Exit, Host, Program, Stage, Stop, Worker};
+use tally_service::{CommonArgs, Exit, Host, Program, Stage, Stop, Worker};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -206,6 +206,10 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Ok(Self { config })
+    }
+
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }
 

@@ -13,7 +13,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task};
+use tally_service::{Clock, CommonArgs, Host, Invalid, Program, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use crate::args::{Args, Config, Rules, Topics};
@@ -59,18 +59,6 @@ pub struct App {
 }
 
 impl App {
-    /// Builds the service on DynamoDB and Kafka. Nothing is connected yet.
-    ///
-    /// # Errors
-    /// A client refuses the settings, for example because a certificate does not load.
-    pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
-        let connection =
-            dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
-        let ports = Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
-    }
-
     /// Builds the service on any adapters.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
         Self { shards: None, topics, rules, ports }
@@ -285,10 +273,14 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::new(config).await
+        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
+        let connection =
+            dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
+        let ports = Ports::over(&connection, &kafka, &group, &topics)?;
+        Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }
