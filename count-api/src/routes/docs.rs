@@ -12,8 +12,8 @@ use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
-    ComponentsBuilder, ContactBuilder, Content, Header, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr,
-    Required, ResponseBuilder, ServerBuilder,
+    ComponentsBuilder, ContactBuilder, Content, Header, InfoBuilder, LicenseBuilder, OpenApi, Ref, RefOr, Required,
+    ResponseBuilder, ServerBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_swagger_ui::{Config, SwaggerUi};
@@ -111,14 +111,12 @@ pub(super) fn describe(mut document: OpenApi) -> OpenApi {
         .build();
     document.components = Some(components);
     for (path, item) in &mut document.paths.paths {
-        operations(item).for_each(|operation| describe_operation(path, operation));
-        hashtags::describe(path, item);
+        for operation in [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten() {
+            describe_operation(path, operation);
+            hashtags::describe(path, operation);
+        }
     }
     document
-}
-
-fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten()
 }
 
 fn describe_operation(path: &str, operation: &mut Operation) {
