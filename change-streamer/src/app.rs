@@ -69,17 +69,11 @@ impl LogPorts {
         group: &str,
         connection: &dynamodb::Connection,
     ) -> anyhow::Result<Self> {
-        let (settings, connection) = (kafka.clone(), connection.clone());
-        let (group, name) = (group.to_owned(), topic.to_owned());
         Ok(Self {
             topic: topic.to_owned(),
             producer: Arc::new(kafka::Producer::at_once(kafka)?),
             reader: Arc::new(kafka::TopicReader::new(kafka, "tally-change-streamer", topic)?),
-            join: Arc::new(move || {
-                let source = kafka::Source::new(&settings, &group, &name)?;
-                // `start` has checked the tables before it joins, so the connection knows which deployment they are of.
-                Ok(Box::new(source.of_deployment(connection.deployment())))
-            }),
+            join: Arc::new(kafka::joining(kafka, group, topic, Some(connection))),
         })
     }
 }

@@ -56,14 +56,8 @@ impl App {
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
         let letters = settings.letters();
-        let letters = kafka::NeededTopic {
-            reader: reader(&letters).context("cannot set up a reader")?,
-            topic: letters,
-            purpose: "dead letters",
-            readiness: host.readiness().clone(),
-            clock: host.clock(),
-        };
-        host.spawn(Stage::Support, "dead letters", letters);
+        let reads_letters = reader(&letters).context("cannot set up a reader")?;
+        kafka::NeededTopic::watch(host, "dead letters", reads_letters, &letters, "dead letters");
         let shared = Arc::new(Shared {
             registers: Registers::new(&tables),
             claims: Claims::new(&tables, host.clock()),
@@ -80,18 +74,13 @@ impl App {
             misrouted: Warning::default(),
             refused: Seldom::default(),
         });
-        let readiness = host.readiness().clone();
-        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+        let membership = kafka::Membership::new(intake, host.readiness(), move |log: Arc<dyn OwnedPartition>| {
             let name = format!("partition-{}", log.partition().index);
             shared.host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
         });
         let (on_rebalance, on_fault) = (metrics::rebalanced, metrics::kafka_error);
         // The membership outlives the partitions' workers, which give their partitions back to it.
-        host.spawn(
-            Stage::Support,
-            "membership",
-            kafka::Membership { intake, readiness, begin, on_rebalance, on_fault },
-        );
+        host.spawn(Stage::Support, "membership", kafka::Membership { on_rebalance, on_fault, ..membership });
         Ok(())
     }
 }
@@ -113,16 +102,8 @@ impl Program for App {
         let Config { kafka, store, settings } = config;
         let tables = dynamodb::Connection::open(&store).await;
         let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
-        let (topic, join) = (settings.topic.clone(), kafka.clone());
         let ports = Ports {
-            join: Box::new({
-                let tables = tables.clone();
-                move || {
-                    let source = kafka::Source::new(&join, &group, &topic)?;
-                    // `start` has checked the tables, so the connection knows which deployment they are of.
-                    Ok(Box::new(source.of_deployment(tables.deployment())))
-                }
-            }),
+            join: Box::new(kafka::joining(&kafka, &group, &settings.topic, Some(&tables))),
             producer: Arc::new(producer),
             reader: Box::new({
                 let group = replay_group(&tables.tables().prefix);

@@ -247,10 +247,9 @@ fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Star
     };
     let group = consumer::group_of(&engines.table_prefix);
     Box::new(move |host| {
-        let (connection, kafka) = (connection.clone(), kafka.clone());
-        let (group, topic, reader) = (group.clone(), settings.topic.clone(), kafka.clone());
+        let (connection, reader) = (connection.clone(), kafka.clone());
         let ports = consumer::Ports {
-            join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
+            join: Box::new(kafka::joining(&kafka, &group, &settings.topic, None)),
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
