@@ -34,6 +34,7 @@ mod source;
 mod spreading;
 mod topic_id;
 mod topics;
+mod wiring;
 
 pub use args::{KafkaArgs, Mechanism, Settings, check_brokers, topic};
 pub use embedded::Embedded;
@@ -45,3 +46,4 @@ pub use spreading::Spreading;
 pub use topics::{
     NeededTopic, create_topic, foreign_log, last_records, retention, say_whether_there, shared, topic_settings,
 };
+pub use wiring::joining;

@@ -7,3 +7,8 @@ pub mod memory;
 pub mod redis;
 
 pub use deployment::Deployment;
+
+/// Runs `P`, a service over DynamoDB, as this process. Checks the AWS variables with its own settings.
+pub fn run<P: tally_service::Program>() -> std::process::ExitCode {
+    tally_service::run::<P>(dynamodb::environment)
+}

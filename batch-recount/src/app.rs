@@ -14,7 +14,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Listen, Program, Stage};
+use tally_service::{CommonArgs, Host, Listen, Program};
 
 use crate::args::{Args, Config, Scope};
 use crate::metrics;
@@ -111,8 +111,7 @@ impl tally_service::App for App {
         host.wait_for("changes", Backoff::STORE, || ports.changes.begun()).await?;
         if in_kafka && matches!(scope, Scope::Watch) {
             let LogPorts { reader, topic, .. } = ports.log.clone();
-            let (readiness, clock, purpose) = (host.readiness().clone(), host.clock(), "the changes of rows");
-            host.spawn(Stage::Support, "topic", kafka::NeededTopic { reader, topic, purpose, readiness, clock });
+            kafka::NeededTopic::watch(&host, "topic", reader, &topic, "the changes of rows");
         }
         let (by, watching) = ((host.patience(), host.chance().clone()), host.clone());
         host.job("recount", move |stop| {
@@ -141,8 +140,8 @@ impl Program for App {
         Ok(Self { in_kafka: true, ..app })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 
     /// A process that watches is a service, and waits for as long as it takes.

@@ -78,12 +78,6 @@ pub struct Args {
     pub kafka: KafkaArgs,
 }
 
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
-}
-
 /// A recount's configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {

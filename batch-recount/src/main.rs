@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use tally_batch_recount::App;
 
 fn main() -> ExitCode {
-    tally_service::run::<App>()
+    tally_adapters::run::<App>()
 }

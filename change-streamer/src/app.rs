@@ -11,7 +11,7 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Stage};
+use tally_service::{CommonArgs, Host, Program, Stage};
 use tokio::sync::watch;
 
 use crate::args::{Args, Config, Role, Settings};
@@ -69,17 +69,11 @@ impl LogPorts {
         group: &str,
         connection: &dynamodb::Connection,
     ) -> anyhow::Result<Self> {
-        let (settings, connection) = (kafka.clone(), connection.clone());
-        let (group, name) = (group.to_owned(), topic.to_owned());
         Ok(Self {
             topic: topic.to_owned(),
             producer: Arc::new(kafka::Producer::at_once(kafka)?),
             reader: Arc::new(kafka::TopicReader::new(kafka, "tally-change-streamer", topic)?),
-            join: Arc::new(move || {
-                let source = kafka::Source::new(&settings, &group, &name)?;
-                // `start` has checked the tables before it joins, so the connection knows which deployment they are of.
-                Ok(Box::new(source.of_deployment(connection.deployment())))
-            }),
+            join: Arc::new(kafka::joining(kafka, group, topic, Some(connection))),
         })
     }
 }
@@ -141,7 +135,7 @@ impl Program for App {
         Ok(Self { settings, ports })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }

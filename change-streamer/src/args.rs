@@ -132,12 +132,6 @@ pub enum Role {
     Both,
 }
 
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
-}
-
 /// A streamer's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -193,11 +187,6 @@ pub struct Rules {
     /// The thresholds of milestones; an empty ladder takes what the deployment has.
     #[arg(skip)]
     pub milestones: Ladder,
-
-    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes
-    /// unread records.
-    #[arg(skip)]
-    pub ahead: Option<usize>,
 }
 
 /// The defaults of the command line.

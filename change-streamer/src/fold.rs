@@ -46,17 +46,12 @@ impl Folding {
     /// Starts the member of the group, which folds the partitions that it is given.
     pub fn spawn(self, intake: Box<dyn Intake>, host: &Host, patience: &Patience) {
         let (folding, of, patience) = (Arc::new(self), host.clone(), patience.clone());
-        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+        let membership = Membership::new(intake, host.readiness(), move |log: Arc<dyn OwnedPartition>| {
             let name = format!("fold {}", log.partition());
             let fold = PartitionFold::new(Arc::clone(&folding), log, patience.clone(), of.readiness());
             of.worker(Stage::Work, &name, fold);
         });
-        let readiness = host.readiness().clone();
-        host.spawn(
-            Stage::Intake,
-            "fold",
-            Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} },
-        );
+        host.spawn(Stage::Intake, "fold", membership);
     }
 }
 

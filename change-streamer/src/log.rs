@@ -23,7 +23,7 @@ pub struct LogPorts {
     /// Reads the topic outside of any group.
     pub reader: Arc<dyn TopicReader>,
     /// Joins the group that folds it.
-    pub join: Arc<dyn Fn() -> anyhow::Result<Box<dyn Intake>> + Send + Sync>,
+    pub join: Arc<dyn Fn() -> Outcome<Box<dyn Intake>> + Send + Sync>,
 }
 
 /// Returns the name of the group that folds the log of a deployment.
@@ -38,7 +38,7 @@ pub fn group_of(table_prefix: &str) -> String {
 pub(crate) async fn joined(host: &Host, changes: &Changes, log: &LogPorts) -> anyhow::Result<Config> {
     let deployment = DeploymentId(format!("{:032x}", host.chance().token()).into());
     let look = || async {
-        let (topic, partitions) = topic(log).await?;
+        let (topic, partitions) = partitions_of(&*log.reader, &log.topic).await?;
         let new = Config { deployment: deployment.clone(), partitions, topic: topic.clone(), generation: 1 };
         // Before anything is stored or sent. A deployment that has begun with this topic goes on, since others may have
         // begun to write it later.
@@ -88,12 +88,12 @@ pub(crate) fn require_partitions(config: &Config, partitions: u32) -> Result<(),
     Err(Invalid::setting("changes-topic", problem))
 }
 
-/// Returns the topic's id and its number of partitions.
-async fn topic(log: &LogPorts) -> Outcome<(TopicId, u32)> {
-    let partitions = log.reader.logs().await?;
+/// Returns a topic's id and its number of partitions.
+pub(crate) async fn partitions_of(reader: &dyn TopicReader, topic: &str) -> Outcome<(TopicId, u32)> {
+    let partitions = reader.logs().await?;
     let count = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
     let first = partitions.into_iter().next();
-    let (_, first) = first.ok_or_else(|| Fault::Transient(format!("there is no topic `{}`", log.topic)))?;
+    let (_, first) = first.ok_or_else(|| Fault::Transient(format!("there is no topic `{topic}`")))?;
     Ok((first.topic, count))
 }
 

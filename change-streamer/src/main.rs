@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use tally_change_streamer::App;
 
 fn main() -> ExitCode {
-    tally_service::run::<App>()
+    tally_adapters::run::<App>()
 }

@@ -15,6 +15,8 @@ use tally_service::metrics::{Label, Metric};
 
 const SLOT: Label = Label::learnt("slot");
 const CUT: Label = Label::of("cut", &["size", "age", "stop"]);
+const KIND: Label =
+    Label::of("kind", &["liked", "unliked", "unchanged", "marker", "reserved", "foreign", "unreadable"]);
 /// Why a record is none that can be counted.
 const REASON: Label =
     Label::of("reason", &["no_key", "bad_row_key", "bad_user", "no_images", "bad_marker", "bad_weight"]);
@@ -33,7 +35,7 @@ catalogue! {
         "Known stream shards by state.";
     FOLLOWED: Gauge Count "tally_stream_followed" [],
         "1 while the table has a stream and each of its shards is read, otherwise 0.";
-    RECORDS: Counter Count "tally_stream_records_total" [Label::of("kind", KINDS)],
+    RECORDS: Counter Count "tally_stream_records_total" [KIND],
         "Change records read, by kind.";
     QUARANTINED: Counter Count "tally_stream_quarantined_total" [REASON],
         "Change records that are none of our rows, and those whose weight cannot be read.";
@@ -71,44 +73,23 @@ catalogue! {
         "Transactions that publish counts for other Regions, by outcome; what failed is published again.";
 }
 
-/// The kinds of change records, as the metric names them.
-const KINDS: &[&str] = &["liked", "unliked", "unchanged", "marker", "reserved", "foreign", "unreadable"];
-
-/// Counts a page of records at once, each kind by itself.
-pub(crate) fn records_read(records: &[Record]) {
-    let mut counts = [0; KINDS.len()];
-    for record in records {
-        counts[kind(record)] += 1;
-        quarantined(&record.kind);
-    }
-    for (kind, count) in KINDS.iter().zip(counts).filter(|(_, count)| *count > 0) {
-        RECORDS.counter(&[kind]).increment(count);
-    }
-}
-
-/// Returns the index of a record's kind in [`KINDS`].
-fn kind(record: &Record) -> usize {
-    match &record.kind {
+/// Counts a record of the stream, also by the reason if it is none of our rows or its weight cannot be read.
+pub(crate) fn record_read(record: &Record) {
+    let (kind, quarantined) = match &record.kind {
         RecordKind::Row { .. } => match record.delta() {
-            1.. => 0,
-            ..0 => 1,
-            0 => 2,
+            1.. => ("liked", None),
+            ..0 => ("unliked", None),
+            0 => ("unchanged", None),
         },
-        RecordKind::Marker { .. } => 3,
-        RecordKind::Reserved => 4,
-        RecordKind::Foreign(_) => 5,
-        RecordKind::Unreadable { .. } => 6,
-    }
-}
-
-/// Counts a record that is none of our rows, or whose weight cannot be read.
-fn quarantined(kind: &RecordKind) {
-    let reason = match kind {
-        RecordKind::Foreign(quarantine) => quarantine.reason(),
-        RecordKind::Unreadable { .. } => "bad_weight",
-        _ => return,
+        RecordKind::Marker { .. } => ("marker", None),
+        RecordKind::Reserved => ("reserved", None),
+        RecordKind::Foreign(quarantine) => ("foreign", Some(quarantine.reason())),
+        RecordKind::Unreadable { .. } => ("unreadable", Some("bad_weight")),
     };
-    QUARANTINED.counter(&[reason]).increment(1);
+    RECORDS.counter(&[kind]).increment(1);
+    if let Some(reason) = quarantined {
+        QUARANTINED.counter(&[reason]).increment(1);
+    }
 }
 
 /// Counts entries of another Region, by whether they were written.
@@ -127,45 +108,22 @@ pub(crate) fn flushed(cut: &'static str, counters: usize, items: usize, took: Du
     FLUSH_SECONDS.histogram(&[cut]).record(took);
 }
 
-/// Numbers (*slots*) for the stream shards read here, as a metric's label. A number is used again once its stream shard
-/// is done with, so there are never more numbers than stream shards read at once. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Slots(Arc<Mutex<BTreeSet<usize>>>);
+/// The numbers (*slots*) of the stream shards read here, as a metric's label. A number is used again once its stream
+/// shard is done with, so there are never more numbers than stream shards read at once.
+pub(crate) type Slots = Arc<Mutex<BTreeSet<usize>>>;
 
-/// A number, which is free again when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Slot {
+/// A gauge of how far behind one stream shard read here is. Once this is dropped it is 0, and its number is free.
+pub(crate) struct Age {
+    gauge: Gauge,
     number: usize,
     slots: Slots,
 }
 
-impl Slots {
-    /// Takes the least number that is free.
-    pub(crate) fn take(&self) -> Slot {
-        let mut used = self.0.lock();
-        let number = (0..).find(|number| !used.contains(number)).expect("numbers do not run out");
-        used.insert(number);
-        Slot { number, slots: self.clone() }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.slots.0.lock().remove(&self.number);
-    }
-}
-
-/// A gauge of how far behind one stream shard read here is; 0 once this is dropped.
-pub(crate) struct Age {
-    gauge: Gauge,
-    _slot: Slot,
-}
-
 impl Age {
-    /// Takes a slot in `metric`, which is [`STREAM_AGE`] or [`CHANGES_AGE`].
+    /// Takes the least number that is free in `metric`, which is [`STREAM_AGE`] or [`CHANGES_AGE`].
     pub(crate) fn of(metric: Metric, slots: &Slots) -> Self {
-        let slot = slots.take();
-        Self { gauge: gauge!(metric.name, SLOT.name => slot.number.to_string()), _slot: slot }
+        let number = (0..).find(|number| slots.lock().insert(*number)).expect("numbers do not run out");
+        Self { gauge: gauge!(metric.name, SLOT.name => number.to_string()), number, slots: Arc::clone(slots) }
     }
 
     pub(crate) fn set(&self, behind: Duration) {
@@ -176,6 +134,7 @@ impl Age {
 impl Drop for Age {
     fn drop(&mut self) {
         self.set(Duration::ZERO);
+        self.slots.lock().remove(&self.number);
     }
 }
 
@@ -212,12 +171,13 @@ mod tests {
     #[test]
     fn as_many_numbers_are_ever_given_as_were_in_use_at_once() {
         let slots = Slots::default();
-        let (first, second) = (slots.take(), slots.take());
+        let take = || Age::of(STREAM_AGE, &slots);
+        let (first, second) = (take(), take());
         assert_eq!((first.number, second.number), (0, 1));
         drop(first);
         for _ in 0..100 {
-            assert_eq!(slots.take().number, 0);
-            assert_eq!(slots.0.lock().len(), 1, "the second");
+            assert_eq!(take().number, 0);
+            assert_eq!(slots.lock().len(), 1, "the second");
         }
     }
 }

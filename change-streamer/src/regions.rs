@@ -16,9 +16,8 @@ use tally_adapters::dynamodb::{Checkpoints, Connection, Topics};
 use tally_adapters::kafka;
 use tally_core::backoff::Backoff;
 use tally_core::changes::Standing;
-use tally_core::fault::Fault;
 use tally_core::ids::Region;
-use tally_core::ports::{Intake, TopicReader, Transactions};
+use tally_core::ports::{Intake, Outcome, TopicReader, Transactions};
 use tally_core::time::UnixMillis;
 use tally_service::{Clock, Host, Invalid, Patience, Stage, Stop};
 use tokio::sync::watch;
@@ -26,6 +25,7 @@ use tokio::sync::watch;
 pub(crate) use published::Publisher;
 
 use crate::args::RegionRules;
+use crate::log::partitions_of;
 use remote::ReadRemote;
 
 /// The wait between two reads of what consumers have stored.
@@ -55,7 +55,7 @@ pub struct RemotePorts {
     /// Reads the topic outside of any group.
     pub reader: Arc<dyn TopicReader>,
     /// Joins the group that shares out the topic's partitions.
-    pub join: Arc<dyn Fn() -> anyhow::Result<Box<dyn Intake>> + Send + Sync>,
+    pub join: Arc<dyn Fn() -> Outcome<Box<dyn Intake>> + Send + Sync>,
 }
 
 impl RegionPorts {
@@ -65,13 +65,10 @@ impl RegionPorts {
     /// Settings that a client does not take.
     pub fn over(settings: &kafka::Settings, rules: &RegionRules, group: &str) -> anyhow::Result<Self> {
         let remote = |(region, topic): &(Region, String)| -> anyhow::Result<RemotePorts> {
-            let (group, settings) = (format!("{group}-{region}"), settings.clone());
-            let reader = Arc::new(kafka::TopicReader::new(&settings, &group, topic)?);
-            let name = topic.clone();
-            let join = move || -> anyhow::Result<Box<dyn Intake>> {
-                Ok(Box::new(kafka::Source::new(&settings, &group, &name)?))
-            };
-            Ok(RemotePorts { region: region.clone(), topic: topic.clone(), reader, join: Arc::new(join) })
+            let group = format!("{group}-{region}");
+            let reader = Arc::new(kafka::TopicReader::new(settings, &group, topic)?);
+            let join = Arc::new(kafka::joining(settings, &group, topic, None));
+            Ok(RemotePorts { region: region.clone(), topic: topic.clone(), reader, join })
         };
         let remotes = rules.remotes.iter().map(remote).collect::<anyhow::Result<_>>()?;
         let reader = Arc::new(kafka::TopicReader::new(settings, group, &rules.topic)?);
@@ -117,13 +114,9 @@ pub(crate) async fn begin(
     host.wait_for("region", Backoff::STORE, || store.name(&rules.name, &names))
         .await
         .context("cannot name the Region")?;
-    let missing = || Fault::Transient(format!("there is no topic `{}`", rules.topic));
-    let look = || async {
-        let found = ports.reader.logs().await?.len();
-        if found == 0 { Err(missing()) } else { Ok(found) }
-    };
-    let found = host.wait_for("counts topic", Backoff::STORE, look).await?;
-    if u32::try_from(found).ok() != Some(log.partitions) {
+    let look = || partitions_of(&*ports.reader, &rules.topic);
+    let (_, found) = host.wait_for("counts topic", Backoff::STORE, look).await?;
+    if found != log.partitions {
         let problem = format!("the topic has {found} partitions, and the log of changes {}", log.partitions);
         return Err(Invalid::setting("counts-topic", problem).into());
     }

@@ -12,7 +12,7 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Seldom, Stage};
+use tally_service::{CommonArgs, Host, Program, Seldom, Stage};
 use tokio::sync::Semaphore;
 
 use crate::args::{Args, Config, ReadSettings};
@@ -47,34 +47,6 @@ pub struct App {
 }
 
 impl App {
-    /// Sets the consumer up over DynamoDB and Kafka. Nothing is connected yet.
-    ///
-    /// # Errors
-    /// Settings that a client does not take, such as a certificate that does not load.
-    pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let group = config.group();
-        let Config { kafka, store, settings } = config;
-        let tables = dynamodb::Connection::open(&store).await;
-        let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
-        let (topic, join) = (settings.topic.clone(), kafka.clone());
-        let ports = Ports {
-            join: Box::new({
-                let tables = tables.clone();
-                move || {
-                    let source = kafka::Source::new(&join, &group, &topic)?;
-                    // `start` has checked the tables, so the connection knows which deployment they are of.
-                    Ok(Box::new(source.of_deployment(tables.deployment())))
-                }
-            }),
-            producer: Arc::new(producer),
-            reader: Box::new({
-                let group = replay_group(&tables.tables().prefix);
-                move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, &group, topic)?))
-            }),
-        };
-        Ok(Self::with_ports(settings, ports, tables))
-    }
-
     /// Takes any ports, and these tables.
     pub fn with_ports(settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
         Self { settings, ports, tables }
@@ -84,14 +56,8 @@ impl App {
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
         let letters = settings.letters();
-        let letters = kafka::NeededTopic {
-            reader: reader(&letters).context("cannot set up a reader")?,
-            topic: letters,
-            purpose: "dead letters",
-            readiness: host.readiness().clone(),
-            clock: host.clock(),
-        };
-        host.spawn(Stage::Support, "dead letters", letters);
+        let reads_letters = reader(&letters).context("cannot set up a reader")?;
+        kafka::NeededTopic::watch(host, "dead letters", reads_letters, &letters, "dead letters");
         let shared = Arc::new(Shared {
             registers: Registers::new(&tables),
             claims: Claims::new(&tables, host.clock()),
@@ -108,18 +74,13 @@ impl App {
             misrouted: Warning::default(),
             refused: Seldom::default(),
         });
-        let readiness = host.readiness().clone();
-        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+        let membership = kafka::Membership::new(intake, host.readiness(), move |log: Arc<dyn OwnedPartition>| {
             let name = format!("partition-{}", log.partition().index);
             shared.host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
         });
         let (on_rebalance, on_fault) = (metrics::rebalanced, metrics::kafka_error);
         // The membership outlives the partitions' workers, which give their partitions back to it.
-        host.spawn(
-            Stage::Support,
-            "membership",
-            kafka::Membership { intake, readiness, begin, on_rebalance, on_fault },
-        );
+        host.spawn(Stage::Support, "membership", kafka::Membership { on_rebalance, on_fault, ..membership });
         Ok(())
     }
 }
@@ -137,10 +98,22 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::new(config).await
+        let group = config.group();
+        let Config { kafka, store, settings } = config;
+        let tables = dynamodb::Connection::open(&store).await;
+        let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
+        let ports = Ports {
+            join: Box::new(kafka::joining(&kafka, &group, &settings.topic, Some(&tables))),
+            producer: Arc::new(producer),
+            reader: Box::new({
+                let group = replay_group(&tables.tables().prefix);
+                move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, &group, topic)?))
+            }),
+        };
+        Ok(Self::with_ports(settings, ports, tables))
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }

@@ -92,12 +92,6 @@ impl Default for ReadSettings {
     }
 }
 
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How Kafka is reached.

@@ -17,7 +17,7 @@ use tally_core::cached::Cache;
 use tally_core::ports::{Producer, TopicReader};
 use tally_service::http::Reserved;
 use tally_service::metrics::Catalogue;
-use tally_service::{Host, Invalid, Program, Stage};
+use tally_service::{CommonArgs, Host, Invalid, Program, Stage};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -85,28 +85,6 @@ pub struct App {
 }
 
 impl App {
-    /// Opens DynamoDB, Redis and Kafka as `config` and the standard AWS variables say.
-    ///
-    /// # Errors
-    /// A malformed address of the cache or of Kafka.
-    pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let settings =
-            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
-        let connection = dynamodb::Connection::open(&settings).await;
-        let mut ports = Ports::over(&connection);
-        let cache = config.cache().map_err(anyhow::Error::msg)?;
-        ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
-        ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
-        let partitions = config.kafka.clone().map(topics);
-        let reader = |topic: &Option<String>| {
-            let topic = topic.as_deref().zip(config.kafka.as_ref());
-            let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
-            Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
-        };
-        let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
-        Ok(Self { partitions, boards, blocks, ..Self::with_ports(config, ports) })
-    }
-
     /// Uses these adapters, which decide whether there is a cache and whether writes are accepted.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self {
@@ -214,11 +192,25 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::new(config).await
+        let settings =
+            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
+        let connection = dynamodb::Connection::open(&settings).await;
+        let mut ports = Ports::over(&connection);
+        let cache = config.cache().map_err(anyhow::Error::msg)?;
+        ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
+        ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
+        let partitions = config.kafka.clone().map(topics);
+        let reader = |topic: &Option<String>| {
+            let topic = topic.as_deref().zip(config.kafka.as_ref());
+            let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
+            Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
+        };
+        let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
+        Ok(Self { partitions, boards, blocks, ..Self::with_ports(config, ports) })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }
 

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
 pub struct Args {
     #[command(flatten)]
-    common: CommonArgs,
+    pub(crate) common: CommonArgs,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -244,12 +244,6 @@ pub struct Bounds {
 impl Default for Config {
     fn default() -> Self {
         tally_service::defaults()
-    }
-}
-
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
     }
 }
 

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tally_service::run::<tally_count_api::App>()
+    tally_adapters::run::<tally_count_api::App>()
 }

@@ -8,7 +8,6 @@
 //! its own: it goes on if a client leaves, so clients with less patience than a slow table find their count when they
 //! come back.
 
-mod breaker;
 mod cache;
 mod entries;
 mod gate;

@@ -11,7 +11,7 @@ use tally_core::ids::PostId;
 use tally_core::milestone::Ladder;
 use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
-use tally_service::{Exit, Host, Program, Stage, Stop, Worker};
+use tally_service::{CommonArgs, Exit, Host, Program, Stage, Stop, Worker};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -129,7 +129,7 @@ fn open(local: &Arc<Local>, plan: Plan, args: &Args, host: &Host) -> anyhow::Res
 
 /// Writes to Kafka while less than `limit` bytes of a partition are unread.
 fn gated(local: &Local, producer: &kafka::Producer, limit: u64) -> Arc<dyn Producer> {
-    Arc::new(Gated { producer: producer.clone(), gate: Arc::clone(&local.gate), limit })
+    Arc::new(Gated { producer: Arc::new(producer.clone()), gate: Arc::clone(&local.gate), limit })
 }
 
 /// What the load writes through.
@@ -206,6 +206,10 @@ impl Program for App {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Ok(Self { config })
+    }
+
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }
 

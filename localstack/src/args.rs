@@ -158,12 +158,6 @@ pub struct LoadArgs {
     pub hot_share: f64,
 }
 
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
-}
-
 /// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 

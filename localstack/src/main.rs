@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tally_service::Invalid;
+
 fn main() -> ExitCode {
-    tally_service::run::<tally_localstack::App>()
+    tally_service::run::<tally_localstack::App>(Invalid::none)
 }

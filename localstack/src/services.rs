@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::{BOARDS, CHANGES, DEAD_LETTERS, Engines, TOPIC};
+use crate::gate::behind_folds;
 use crate::page;
 use crate::regions::Home;
 
@@ -155,9 +156,6 @@ impl Task for Keeper {
 /// Over which windows lists are made.
 pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
 
-/// How much of the log of changes may be unread: less than the 5 MiB at which the embedded Kafka begins to trim.
-const AHEAD: usize = 4 << 20;
-
 /// What they are called on the page, and those of the second Region. Only the first has what is trending.
 pub(crate) const TRENDS: &str = "trends";
 pub(crate) const NAMES: [&str; 4] = ["consumer", "change-streamer", "batch-recount", "count-api"];
@@ -223,7 +221,7 @@ impl Services {
     ) -> anyhow::Result<()> {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
         keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
-        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan)?);
+        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan, host)?);
         keep(host, Stage::Output, &self.recount, recount_of(engines, &plan)?);
         if let Some(trends) = &self.trends {
             keep(host, Stage::Output, trends, trends_of(engines));
@@ -247,10 +245,9 @@ fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Star
     };
     let group = consumer::group_of(&engines.table_prefix);
     Box::new(move |host| {
-        let (connection, kafka) = (connection.clone(), kafka.clone());
-        let (group, topic, reader) = (group.clone(), settings.topic.clone(), kafka.clone());
+        let (connection, reader) = (connection.clone(), kafka.clone());
         let ports = consumer::Ports {
-            join: Box::new(move || Ok(Box::new(kafka::Source::new(&kafka, &group, &topic)?))),
+            join: Box::new(kafka::joining(&kafka, &group, &settings.topic, None)),
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
@@ -259,14 +256,16 @@ fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Star
     })
 }
 
-fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
+fn streamer_of(engines: &Engines, plan: &Plan, host: &Host) -> anyhow::Result<Start> {
     let (connection, prefix) = (&engines.store.connection, &engines.table_prefix);
     let group = streamer::group_of(prefix);
-    let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
+    let mut log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
+    if engines.kafka.embedded.is_some() {
+        log.producer = behind_folds(log.producer, engines.store.log.clone(), host);
+    }
     let mut ports = streamer::Ports::over(connection, log);
     ports.cache = Some(Arc::new(engines.cache.clone()));
-    let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
-    let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
+    let rules = streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() };
     let regions = plan.home.as_ref().map(Home::rules);
     let ports_of = |home: &Home| home.ports(&engines.kafka.settings, &group);
     ports.regions = plan.home.as_ref().map(ports_of).transpose()?;

@@ -18,7 +18,7 @@ use tally_service::{App, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret
 use tokio::sync::mpsc;
 
 fn main() -> ExitCode {
-    tally_service::run::<Heartbeat>()
+    tally_service::run::<Heartbeat>(Invalid::none)
 }
 
 /// Logs a greeting again and again
@@ -44,12 +44,6 @@ struct Args {
 
     #[command(flatten)]
     common: CommonArgs,
-}
-
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -109,6 +103,10 @@ impl Program for Heartbeat {
 
     async fn build(config: Config) -> anyhow::Result<Self> {
         Ok(Self { config })
+    }
+
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }
 

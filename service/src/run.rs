@@ -25,7 +25,7 @@ const LEFTOVERS: Duration = Duration::from_millis(50);
 /// A service with a binary of its own.
 pub trait Program: App {
     /// The arguments of the binary, which include the common ones.
-    type Args: Parser + AsRef<CommonArgs>;
+    type Args: Parser;
     type Config: TryFrom<Self::Args, Error = Invalid> + Send;
     /// The metrics of every service that the binary runs.
     const METRICS: &'static [Catalogue];
@@ -36,10 +36,7 @@ pub trait Program: App {
     /// A problem that validation could not see, such as a certificate that does not load.
     fn build(config: Self::Config) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
-    /// Checks variables that are not arguments, such as AWS's, without a connection.
-    fn environment(_args: &Self::Args) -> Invalid {
-        Invalid::none()
-    }
+    fn common(args: &Self::Args) -> &CommonArgs;
 
     /// Returns how long to wait for a dependency that does not answer. A service waits without a limit.
     fn patience(_args: &Self::Args) -> Option<Duration> {
@@ -48,12 +45,13 @@ pub trait Program: App {
 
     /// Returns where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
     fn admin_listen(args: &Self::Args) -> Listen {
-        args.as_ref().admin_listen
+        Self::common(args).admin_listen
     }
 }
 
-/// Runs `P` as this process, and returns the exit code for `main`.
-pub fn run<P: Program>() -> ExitCode {
+/// Runs `P` as this process, and returns the exit code for `main`. `environment` checks variables that are not
+/// arguments, such as AWS's, without a connection.
+pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     let mut command = P::Args::command();
     command.build();
     let (name, version) = (command.get_name().to_owned(), command.get_version().unwrap_or("unknown").to_owned());
@@ -65,10 +63,10 @@ pub fn run<P: Program>() -> ExitCode {
             return if error.use_stderr() { Exit::CONFIG } else { Exit::CLEAN }.into();
         }
     };
-    let common = args.as_ref().clone();
+    let common = P::common(&args).clone();
     let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
     let mut invalid = variables::unknown(&command, variables::environment());
-    invalid.extend(P::environment(&args));
+    invalid.extend(environment());
     let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
         Ok(config) if invalid.is_empty() => config,
         _ => {

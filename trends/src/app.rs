@@ -13,7 +13,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task};
+use tally_service::{Clock, CommonArgs, Host, Invalid, Program, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use crate::args::{Args, Config, Rules, Topics};
@@ -59,18 +59,6 @@ pub struct App {
 }
 
 impl App {
-    /// Builds the service on DynamoDB and Kafka. Nothing is connected yet.
-    ///
-    /// # Errors
-    /// A client refuses the settings, for example because a certificate does not load.
-    pub async fn new(config: Config) -> anyhow::Result<Self> {
-        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
-        let connection =
-            dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
-        let ports = Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
-    }
-
     /// Builds the service on any adapters.
     pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
         Self { shards: None, topics, rules, ports }
@@ -90,18 +78,9 @@ impl Ports {
     ) -> anyhow::Result<Self> {
         let reader = |topic: &str| kafka::TopicReader::new(kafka, group, topic).context("cannot set up a reader");
         let producer = kafka::Producer::new(kafka).context("cannot set up a kafka producer")?;
-        let join = {
-            let (settings, group, topic) = (kafka.clone(), group.to_owned(), topics.changes.clone());
-            let connection = connection.clone();
-            move || {
-                let source = kafka::Source::new(&settings, &group, &topic)?;
-                // The tables have been checked by now, so the deployment is known.
-                Ok(Box::new(source.of_deployment(connection.deployment())) as Box<dyn Intake>)
-            }
-        };
         Ok(Self {
             tables: connection.clone(),
-            join: Box::new(join),
+            join: Box::new(kafka::joining(kafka, group, &topics.changes, Some(connection))),
             changes: Arc::new(reader(&topics.changes)?),
             boards: Arc::new(reader(&topics.boards)?),
             producer: Arc::new(producer),
@@ -221,13 +200,6 @@ impl tally_service::App for App {
         let Ports { tables, join, changes, boards, producer } = ports;
         Deployment { tables: &tables, shards }.join(&host).await?;
         let of = partitions(&host, &*changes, &topics.changes).await?;
-        let needed = kafka::NeededTopic {
-            reader: Arc::clone(&boards),
-            topic: topics.boards.clone(),
-            purpose: "lists",
-            readiness: host.readiness().clone(),
-            clock: host.clock(),
-        };
         let own = tables.deployment().map(|own| OwnBoards {
             reader: Arc::clone(&boards),
             topic: topics.boards.clone(),
@@ -236,7 +208,7 @@ impl tally_service::App for App {
             readiness: host.readiness().clone(),
             clock: host.clock(),
         });
-        let boards = partitions(&host, &*boards, &topics.boards).await?;
+        let of_boards = partitions(&host, &*boards, &topics.boards).await?;
         if let Some(own) = &own {
             own.require(&host).await?;
         }
@@ -244,7 +216,7 @@ impl tally_service::App for App {
         let log = log_of(&host, &store, &topics.changes, of).await?;
         let (watched, clock) = (Arc::clone(&changes), host.clock());
         host.spawn(Stage::Support, "topic", move |stop| watch_topic(watched, of as usize, clock, stop));
-        host.spawn(Stage::Support, "boards", needed);
+        kafka::NeededTopic::watch(&host, "boards", boards, &topics.boards, "lists");
         if let Some(own) = own {
             host.spawn(Stage::Support, "own-boards", own);
         }
@@ -260,21 +232,17 @@ impl tally_service::App for App {
             name: tables.deployment().map(str::to_owned),
             store,
             partitions: of,
-            boards,
+            boards: of_boards,
             patience,
             held: AtomicUsize::new(0),
         });
-        let readiness = host.readiness().clone();
-        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+        let membership = kafka::Membership::new(intake, host.readiness(), move |log: Arc<dyn OwnedPartition>| {
             let name = format!("partition-{}", log.partition().index);
             shared.host.worker(Stage::Intake, &name, Worker { log, shared: Arc::clone(&shared) });
         });
+        let on_fault = metrics::kafka_error;
         // The membership ends after the partitions' workers, which return their partitions to it.
-        host.spawn(
-            Stage::Support,
-            "membership",
-            kafka::Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: metrics::kafka_error },
-        );
+        host.spawn(Stage::Support, "membership", kafka::Membership { on_fault, ..membership });
         Ok(())
     }
 }
@@ -285,10 +253,14 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::new(config).await
+        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
+        let connection =
+            dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
+        let ports = Ports::over(&connection, &kafka, &group, &topics)?;
+        Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
     }
 
-    fn environment(_: &Args) -> Invalid {
-        dynamodb::environment()
+    fn common(args: &Args) -> &CommonArgs {
+        &args.common
     }
 }

@@ -20,7 +20,7 @@ const LEAST_KEYS: usize = 10_000;
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
 pub struct Args {
     #[command(flatten)]
-    common: CommonArgs,
+    pub(crate) common: CommonArgs,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -81,12 +81,6 @@ pub struct Rules {
     /// important keys are forgotten, and lists state how much they may be off because of it. By default there is no limit
     #[arg(long = "max-keys", env = "TALLY_MAX_KEYS", default_value_t = usize::MAX, hide_default_value = true, value_name = "COUNT", help_heading = "Lists")]
     pub keys: usize,
-}
-
-impl AsRef<CommonArgs> for Args {
-    fn as_ref(&self) -> &CommonArgs {
-        &self.common
-    }
 }
 
 /// A configuration of `tally-trends`.

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::RemotePorts;
+use crate::log::partitions_of;
 use crate::metrics;
 
 /// How long entries are gathered before they are written. A counter is written no more often.
@@ -53,11 +54,8 @@ impl ReadRemote {
     /// Checks that the topic can be read; the fault says why not.
     async fn look(&self) -> Outcome<()> {
         let RemotePorts { topic, reader, .. } = &self.remote;
-        let found = reader.logs().await?.len();
-        if found == 0 {
-            return Err(Fault::Transient(format!("there is no topic `{topic}`")));
-        }
-        if u32::try_from(found).ok() != Some(self.partitions) {
+        let (_, found) = partitions_of(&**reader, topic).await?;
+        if found != self.partitions {
             let why = format!(
                 "topic `{topic}` has {found} partitions, and the log of changes {}: recreate the copy",
                 self.partitions
@@ -80,12 +78,12 @@ impl Task for ReadRemote {
         readiness.forget("topic");
         let intake = (self.remote.join)()?;
         let (of, scope) = (Arc::new(self), readiness.clone());
-        let begin = Box::new(move |log: Arc<dyn OwnedPartition>| {
+        let begin = move |log: Arc<dyn OwnedPartition>| {
             let name = format!("{name} {}", log.partition().index);
             let partition = RemotePartition { of: Arc::clone(&of), log, readiness: scope.clone() };
             of.host.worker(Stage::Work, &name, partition);
-        });
-        Membership { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} }.run(stop).await
+        };
+        Membership::new(intake, &readiness, begin).run(stop).await
     }
 }
 

@@ -205,7 +205,7 @@ impl Reader {
             // The service may repeat records of an earlier answer.
             if Some(record.sequence) > to {
                 to = Some(record.sequence);
-                metrics::records_read(std::slice::from_ref(&record));
+                metrics::record_read(&record);
                 entries.extend(Entry::of(&record));
             }
         }

@@ -70,8 +70,8 @@ impl Place {
         let remote = |(region, topic): &(Region, String)| {
             let (broker, at) = (self.broker.clone(), topic.clone());
             let reader = Arc::new(self.broker.reader("test", topic));
-            let join = move || -> anyhow::Result<Box<dyn Intake>> { Ok(Box::new(broker.join("remote", &at))) };
-            RemotePorts { region: region.clone(), topic: topic.clone(), reader, join: Arc::new(join) }
+            let join = Arc::new(move || Ok(Box::new(broker.join("remote", &at)) as _));
+            RemotePorts { region: region.clone(), topic: topic.clone(), reader, join }
         };
         let (joining, writing) = (self.broker.clone(), self.broker.clone());
         let regions = RegionPorts {

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tally_adapters::redis::ForeignStandings;
@@ -10,9 +11,9 @@ use tally_core::cached::{Cache, FillToken, Got, TakeOverNumber, Value};
 use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
-use tokio::time::{Instant, timeout};
+use tally_service::Seldom;
+use tokio::time::timeout;
 
-use super::breaker::Breaker;
 use crate::metrics::{CACHE_FAULTS, CACHE_FILLS};
 
 /// The shared cache, its time limit and its breaker. Clones share them.
@@ -60,7 +61,7 @@ impl SharedCache {
     }
 
     async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Option<T> {
-        if !self.breaker.admits(Instant::now()) {
+        if !self.breaker.admits() {
             CACHE_FAULTS.counter(&["breaker_open"]).increment(1);
             return None;
         }
@@ -73,10 +74,48 @@ impl SharedCache {
             Err(_) => ("slow", format!("no answer within {:?}", self.budget)),
         };
         CACHE_FAULTS.counter(&[reason]).increment(1);
-        if self.breaker.failed(Instant::now()) {
+        if self.breaker.failed() {
             tracing::warn!(error = said, "the cache is away: reading the table");
         }
         None
+    }
+}
+
+/// How many calls in a row have to fail before calls are skipped.
+const FAILURES: u32 = 5;
+
+/// How long calls are skipped before one is tried.
+const REST: Duration = Duration::from_millis(500);
+
+/// A circuit breaker, so that requests do not wait for a cache that does not answer. Opens after several failures in a
+/// row. Then it admits one call after each [`REST`], until one succeeds.
+#[derive(Debug, Default)]
+struct Breaker {
+    failures: AtomicU32,
+    /// The calls that are tried while it is open.
+    trials: Seldom,
+}
+
+impl Breaker {
+    /// Returns whether a call may be made now. If the outcome of a trial is never reported, the next one comes after
+    /// another rest.
+    fn admits(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) < FAILURES || self.trials.is_due(REST)
+    }
+
+    /// Records that a call was answered.
+    fn succeeded(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+    }
+
+    /// Records that a call failed or took too long: a rest begins where there were several. Returns whether this opened
+    /// the breaker.
+    fn failed(&self) -> bool {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if failures >= FAILURES {
+            self.trials.is_due(Duration::ZERO);
+        }
+        failures == FAILURES
     }
 }
 
@@ -92,8 +131,45 @@ pub(super) struct Fill {
 mod tests {
     use tally_adapters::memory::PartitionCache;
     use tally_core::cached::StandingAt;
+    use tokio::time::advance;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_after_failures_in_a_row_and_closes_at_the_first_success() {
+        let breaker = Breaker::default();
+        for _ in 1..FAILURES {
+            assert!(!breaker.failed() && breaker.admits());
+        }
+        breaker.succeeded();
+        for _ in 1..FAILURES {
+            assert!(!breaker.failed());
+        }
+        assert!(breaker.failed(), "only failures in a row count");
+        assert!(!breaker.admits());
+        advance(REST / 2).await;
+        assert!(!breaker.admits());
+        breaker.succeeded();
+        assert!(breaker.admits());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_open_one_call_a_rest_is_the_trial() {
+        let breaker = Breaker::default();
+        (0..FAILURES).for_each(|_| {
+            breaker.failed();
+        });
+        advance(REST).await;
+        assert!(breaker.admits() && !breaker.admits(), "one trial");
+        advance(REST).await;
+        assert!(breaker.admits(), "also when the outcome of the first is never reported");
+        advance(REST / 2).await;
+        assert!(!breaker.failed(), "it was open already");
+        advance(REST / 2).await;
+        assert!(!breaker.admits(), "a rest begins when a trial fails");
+        advance(REST / 2).await;
+        assert!(breaker.admits());
+    }
 
     #[tokio::test]
     async fn a_token_of_another_deployment_that_took_the_cache_over_meanwhile_is_dropped() {

@@ -61,10 +61,10 @@ pub fn called() -> Option<ExitCode> {
         return Some(tally_cli::run());
     }
     Some(match Service::ALL.into_iter().find(|service| name == service.binary())? {
-        Service::Consumer => tally_service::run::<tally_consumer::App>(),
-        Service::Streamer => tally_service::run::<tally_change_streamer::App>(),
-        Service::Recount => tally_service::run::<tally_batch_recount::App>(),
-        Service::Api => tally_service::run::<tally_count_api::App>(),
+        Service::Consumer => tally_adapters::run::<tally_consumer::App>(),
+        Service::Streamer => tally_adapters::run::<tally_change_streamer::App>(),
+        Service::Recount => tally_adapters::run::<tally_batch_recount::App>(),
+        Service::Api => tally_adapters::run::<tally_count_api::App>(),
     })
 }
 
