@@ -75,7 +75,7 @@ deploy *args:
 
 # a deployment as on AWS, on one machine
 rehearse *args:
-    infra/rehearse "$@"
+    localstack/containers --aws "$@"
 
 # the services' images, built and tried
 images *args:

@@ -12,6 +12,7 @@
 """
 
 import argparse
+import contextlib
 import csv
 import importlib.util
 import json
@@ -24,6 +25,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -51,6 +53,35 @@ def until(what, done, within=60):
             raise Wrong(f"waited {within} s for {what}")
         time.sleep(0.1)
     return found
+
+
+@contextlib.contextmanager
+def scratch(prefix):
+    """A folder for what a script writes. One that has failed leaves it behind."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    except Skipped:
+        shutil.rmtree(folder)
+        raise
+    except BaseException:
+        print(f"what it left is in {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
+
+
+def script(main):
+    """Runs a script, and ends it with 0 if all is well, 1 if something is wrong, or 69 if something has to be installed first."""
+    # A night that is stopped ends its steps so: what they have started is to be ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        sys.exit(main())
+    except Skipped as error:
+        print(error)
+        sys.exit(69)
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
 
 
 def seconds(span):
@@ -291,6 +322,17 @@ def tools(name, packages):
             raise Skipped(str(error).splitlines()[-1]) from None
         stamp.write_text("\n".join(packages))
     return folder / "bin"
+
+
+def need(program, package=None):
+    if not shutil.which(program):
+        raise Skipped(f"{program} is not installed: apt-get install {package or program}")
+
+
+def need_docker():
+    for words in (["version"], ["compose", "version"]):
+        if not shutil.which("docker") or subprocess.run(["docker", *words], capture_output=True, check=False).returncode:
+            raise Skipped("no Docker engine answers, or it has no compose")
 
 
 def require(**packages):
