@@ -26,9 +26,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -250,6 +252,22 @@ class Store:
         if status != 200:
             raise Wrong(f"/_control/{route}: {status} {said}")
         return said
+
+
+class Beside:
+    """Works in threads of their own, until the block ends; whatever went wrong in one is raised then."""
+
+    def __init__(self, *works):
+        self.works, self.over, self.pool = works, threading.Event(), ThreadPoolExecutor(len(works))
+
+    def __enter__(self):
+        self.under_way = [self.pool.submit(work, self.over) for work in self.works]
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for work in self.under_way:
+            work.result()
 
 
 class Pipeline(Processes):

@@ -2,13 +2,13 @@
 reads meanwhile. And the judge, which shares no code with what it judges."""
 
 import contextlib
+import itertools
 import json
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -222,22 +222,6 @@ class Load:
             raise Wrong(f"the producer failed: {self.log.name}")
 
 
-class Beside:
-    """Works in threads of their own, until the block ends; whatever went wrong in one is raised then."""
-
-    def __init__(self, *works):
-        self.works, self.over, self.pool = works, threading.Event(), ThreadPoolExecutor(len(works))
-
-    def __enter__(self):
-        self.under_way = [self.pool.submit(work, self.over) for work in self.works]
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for work in self.under_way:
-            work.result()
-
-
 def reader(api, posts):
     """Asks for counts of random posts, so that the cache has them; an answer that is late or refused is asked for again."""
 
@@ -256,6 +240,90 @@ def counts_of(api, ids, of="likes", **more):
     if status != 200:
         raise Wrong(f"the API answers {status}: {said}")
     return said["counts"]
+
+
+# ---- clients whose operations are noted as they were asked and answered: localstack/histories then asks Porcupine about them ----
+
+
+PAUSE = 0.05  # seconds from an answer to the next request
+USERS = 50
+POSTS = [f"post-{n}" for n in range(30)]
+GROWN = [f"grown-{n}" for n in range(5)]  # each like is of another user, and none is taken back
+SOLO = [f"solo-{n}" for n in range(5)]  # all likes are of the user `solo`
+CURRENT_WITHIN = 120  # seconds
+
+
+class Clients:
+    def __init__(self, apis):
+        self.apis, self.new, self.operations, self.written = apis, itertools.count(), [], []
+
+    def write(self, kind, post, user):
+        operation = {"kind": kind, "post": post, "user": user, "call": time.time_ns()}
+        path = f"{random.choice(self.apis)}/v1/posts/{post}"
+        if kind == "view":
+            status, said = ask(f"{path}/counters/views/events", "POST", {"action": "increment"})
+        else:
+            status, said = ask(f"{path}/likes/{user}", "PUT" if kind == "like" else "DELETE")
+        if status == 202:
+            operation["return"] = time.time_ns()
+        elif status not in (503, 0):  # With these Kafka may have it even so, or get it later.
+            raise Wrong(f"the API answers {status} to a {kind}: {said}")
+        self.operations.append(operation)
+        self.written.append((post, user))
+
+    def read(self, posts, user):
+        """The answers, or None where there are none: a read that fails says nothing."""
+        called = time.time_ns()
+        try:
+            counts = counts_of(random.choice(self.apis), posts, "counters", counters=["likes", "views"], member=user)
+        except Wrong:
+            return None
+        operation = {"kind": "read", "user": user, "call": called, "return": time.time_ns()}
+        self.operations += [operation | {"post": count["post_id"]} | count for count in counts]
+        return counts
+
+    def writer(self, over):
+        while not over.wait(PAUSE):
+            kind = random.choices(("like", "unlike", "view"), (5, 4, 1))[0]
+            # Some users act often, so that many writes of one row are close together.
+            often = (random.choice(POSTS), f"user-{int(USERS * random.random() ** 3)}")
+            post, user = random.choices((often, (random.choice(SOLO), "solo"), (random.choice(GROWN), f"new-{next(self.new)}")), (8, 1, 1))[0]
+            self.write("like" if post in GROWN and kind == "unlike" else kind, post, user)
+
+    def reader(self, over):
+        """Asks for what was just written, and for others."""
+        while not over.wait(PAUSE):
+            if written := self.written[-200:]:
+                post, user = random.choice(written)
+                self.read([post, *random.sample(POSTS + GROWN + SOLO, 4)], user)
+
+    def read_all(self, as_of):
+        """Reads everything that was written, until the answers are of after that time."""
+        posts = {}
+        for post, user in self.written:
+            posts.setdefault(user, set()).add(post)
+
+        def current(user):
+            counts = self.read(sorted(posts[user]), user)
+            return counts and all(count["exact"] and count["as_of"] > as_of for count in counts)
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda user: until(f"current answers for {user}", lambda: current(user), CURRENT_WITHIN), posts))
+
+
+def revive(world):
+    """Edits the table behind the pipeline's back: makes likes of tombstones, as late copies of likes would if an unlike left no tombstone."""
+
+    def work(over):
+        while not over.wait(1):
+            if gone := [row for row in world.store.scan("likes") if "gone" in row]:
+                key = {name: {"S": value} for name, value in random.choice(gone).items() if name in ("pk", "user_id")}
+                values = {"ExpressionAttributeValues": {":at": {"N": "1"}}, "ConditionExpression": "attribute_exists(gone)"}
+                # It may be a like again.
+                with contextlib.suppress(Wrong):
+                    world.store.ask("UpdateItem", {"TableName": "likes", "Key": key, "UpdateExpression": "SET liked_at = :at REMOVE gone", **values})
+
+    return work
 
 
 # ---- the judge: the log by Kafka's own consumer, tables by their protocol, the API over HTTP ------------------------------
