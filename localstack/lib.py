@@ -252,7 +252,7 @@ class Stage(Processes):
         else:
             print(f"what it left is in {self.folder}", file=sys.stderr)
 
-    def engines(self, name, *words):
+    def start_engines(self, name, *words):
         """Starts engines in a folder of this name; what they export."""
         self.engine_folders.append(self.folder / name)
         said = run(ENGINES, "up", "--folder", self.folder / name, "--any-ports", *words, lacking=LACKING)
@@ -346,12 +346,11 @@ class Beside:
             work.result()
 
 
-class Pipeline(Processes):
+class Pipeline(Stage):
     """Services as processes over an emulated DynamoDB and the Kafka of a local stack. Tables have a prefix."""
 
-    def __init__(self, binaries, folder, prefix):
-        super().__init__(folder)
-        self.binaries = binaries
+    def __init__(self, name, prefix):
+        super().__init__(programs(), f"tally-{name}-")
         kafka, tables, self.page = free_ports(3)
         self.brokers, self.store = f"127.0.0.1:{kafka}", Store(f"http://127.0.0.1:{tables}", prefix)
 

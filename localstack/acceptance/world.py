@@ -5,18 +5,15 @@ import contextlib
 import itertools
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lib import ROOT, Processes, Store, Wrong, ask, clean, free_port, run, until
+from lib import ENGINES, Stage, Store, Wrong, ask, clean, free_port, run, until
 
-ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
 BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
@@ -32,19 +29,17 @@ SILENCE = 60_000  # milliseconds without a record before the reading is given up
 PRODUCER = ("retries=2147483647", "delivery.timeout.ms=2147483647", "linger.ms=5")
 
 
-class World(Processes):
+class World(Stage):
     """Apache Kafka, Redis alone or as a cluster, and the emulator; with tables, and without services."""
 
     binaries = Path()
 
     def __init__(self, cluster=False, topics=f"likes:12,likes.dlq:1,changes:{CHANGES}"):
-        super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
+        super().__init__(World.binaries, "tally-acceptance-")
         self.producers, self.wrong = [], []
         try:
             only = "kafka" if cluster else "kafka,redis"
-            wanted = ["--any-ports", "--only", only, "--topics", topics]
-            exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
-            said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
+            said = self.start_engines("engines", "--only", only, "--topics", topics, *["--redis-cluster"] * cluster)
             self.brokers = said["TALLY_BROKERS"]
             self.redis = said["TALLY_TEST_REDIS_CLUSTER" if cluster else "TALLY_REDIS"]
             self.store = Store(self.emulator())
@@ -59,20 +54,14 @@ class World(Processes):
             self.__exit__(*sys.exc_info())
             raise
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *failure):
+    def __exit__(self, kind, *_):
         """Ends everything. How each process ended is part of what a scenario judges."""
         for producer in self.producers:
             producer.kill()
         self.end()
-        self.engines("down")
-        if any(failure) or self.wrong:
-            print("\n".join([f"logs are in {self.folder}", *self.wrong]), flush=True)
-        else:
-            shutil.rmtree(self.folder)
-        if self.wrong and not any(failure):
+        super().__exit__(kind or (Wrong if self.wrong else None))
+        print("\n".join([*self.wrong, ""]), end="", flush=True)
+        if self.wrong and not kind:
             raise Wrong(f"{len(self.wrong)} processes ended as they should not")
 
     def stop(self, name):
