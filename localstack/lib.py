@@ -107,7 +107,7 @@ def clean(environment=None):
 def programs(*profile):
     """The folder with the programs, which are built where TALLY_TEST_BIN does not name it."""
     if folder := os.environ.get("TALLY_TEST_BIN"):
-        return Path(folder)
+        return Path(folder).resolve()
     subprocess.run(["cargo", "build", "--locked", "--workspace", "--bins", *profile], cwd=ROOT, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / ("release" if "--release" in profile else "debug")
 
