@@ -75,7 +75,7 @@ deploy *args:
 
 # a deployment as on AWS, on one machine
 rehearse *args:
-    infra/rehearse "$@"
+    localstack/containers --aws "$@"
 
 # the services' images, built and tried
 images *args:
@@ -93,21 +93,13 @@ ops *args:
 drill *args:
     ops/drill "$@"
 
-# throughput of the whole pipeline and the age of its counts
-bench-conditions *args:
-    e2e/bench-conditions "$@"
-
 # docs/figures.md, measured again: just figures [PART ..]
 figures *args:
     e2e/figures "$@"
 
-# likes for a second of a core
-bench-cores *args:
-    e2e/bench-cores "$@"
-
-# the API under wrk
-bench-api *args:
-    count-api/bench.sh "$@"
+# throughput, cores and the API measured: just bench conditions, cores or api
+bench *args:
+    e2e/bench "$@"
 
 # how fast lists are made
 bench-trends *args:

@@ -18,7 +18,12 @@
 # dynamodb on tables that begin with `tally-smoke-`. It writes some 5,000 likes. To be throttled, it writes up to 50 MB under
 # one key of a table on demand, and as much in a table with provisioned units.
 set -euo pipefail
-. "$(dirname "$0")/../localstack/lib.sh"
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;; esac
+TALLY_TEST_BIN=${TALLY_TEST_BIN:+$(cd "$TALLY_TEST_BIN" && pwd)}
+cd "$(dirname "$0")/.."
+SCRATCH=$(mktemp -d) PIDS=()
+# What scripts in Python share: lib EXPRESSION
+lib() { python3 -B -c "import sys; sys.path.insert(0, 'localstack'); from lib import *; print(*($1), sep='\n')"; }
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 for command in aws python3; do command -v $command >/dev/null || { echo "$command is not installed" >&2; exit 69; }; done
 # The programs read the one, older aws commands the other.
@@ -32,7 +37,7 @@ fi
 PREFIX=tally-smoke-$(date +%s)-
 TABLES=() STACK=''
 
-at_end() {
+delete_tables() {
   local table
   [[ -z ${KEEP:-} ]] || return 0
   say "deleting the tables"
@@ -42,6 +47,16 @@ at_end() {
     aws dynamodb delete-table --table-name "$PREFIX$table" --output text --query TableDescription.TableStatus || true
   done
 }
+
+finish() {
+  local code=$? pid
+  for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
+  delete_tables || true
+  localstack/engines down --folder "$SCRATCH/engines" 2>/dev/null || true
+  if ((code)); then echo "what it left is in $SCRATCH" >&2; else rm -rf "$SCRATCH"; fi
+  exit $code
+}
+trap finish EXIT
 
 # What the emulator assumes of PartiQL.
 STEP=0 SAME=0 DIFFERENT=() UNTRIED=()
@@ -255,9 +270,10 @@ HERE='' GIVEN_BROKERS=${BROKERS:-} GIVEN_REDIS=${REDIS:-}
 [[ -n $GIVEN_REDIS ]] || HERE+=${HERE:+,}redis
 if [[ -n $HERE ]]; then
   say "starting $HERE here"
-  engines engines --only "$HERE"
+  localstack/engines up --folder "$SCRATCH/engines" --any-ports --only "$HERE" >"$SCRATCH/env"
+  BROKERS=${GIVEN_BROKERS:-$(sed -n 's/^export TALLY_BROKERS=//p' "$SCRATCH/env")}
+  REDIS=${GIVEN_REDIS:-$(sed -n 's/^export TALLY_REDIS=//p' "$SCRATCH/env")}
 fi
-BROKERS=${GIVEN_BROKERS:-${BROKERS:-}} REDIS=${GIVEN_REDIS:-${REDIS:-}}
 if [[ -n $GIVEN_BROKERS ]]; then
   TOPIC=${TOPIC:-smoke-likes} CHANGES=${CHANGES:-smoke-changes}
 else
@@ -270,18 +286,30 @@ aws cloudformation deploy --stack-name "$STACK" --template-file infra/data.yaml 
   --parameter-overrides "TablePrefix=$PREFIX" PointInTimeRecovery=false DeletionProtection=false --no-fail-on-empty-changeset >/dev/null
 
 # service PROGRAM ADMIN FLAG..: starts a service.
-service() { start "$1" "$TALLY_TEST_BIN/$1" --table-prefix "$PREFIX" --admin-listen "127.0.0.1:$2" "${@:3}"; }
+service() {
+  "$TALLY_TEST_BIN/$1" --table-prefix "$PREFIX" --admin-listen "127.0.0.1:$2" "${@:3}" >"$SCRATCH/$1.log" 2>&1 &
+  PIDS=("$!" "${PIDS[@]}")
+}
+# await COMMAND..: repeats a command until it succeeds, for ten minutes and while every service runs.
+await() {
+  local deadline=$((SECONDS + 600)) pid
+  until "$@"; do
+    for pid in "${PIDS[@]}"; do kill -0 "$pid" || { tail -n 5 "$SCRATCH"/*.log >&2; exit 1; }; done
+    ((SECONDS < deadline)) || { echo "waited ten minutes for: $*" >&2; exit 1; }
+    sleep 0.1
+  done
+}
 read -ra KAFKA <<<"--brokers $BROKERS ${FLAGS:-}"
-read -ra PORTS <<<"$(free_ports 4)"
+mapfile -t PORTS < <(lib 'free_ports(4)')
 API=127.0.0.1:${PORTS[3]}
 service tally-change-streamer "${PORTS[0]}" "${KAFKA[@]}" --changes-topic "$CHANGES" --redis "$REDIS"
 service tally-consumer "${PORTS[1]}" "${KAFKA[@]}" --topic "$TOPIC"
 service tally-count-api "${PORTS[2]}" "${KAFKA[@]}" --topic "$TOPIC" --listen "$API" --write-rate 0 --open-writes --redis "$REDIS"
-for nth in 0 1 2; do await tally-consumer ready "127.0.0.1:${PORTS[nth]}"; done
+for nth in 0 1 2; do await curl -fs -o /dev/null "http://127.0.0.1:${PORTS[nth]}/readyz"; done
 say "all three services are ready"
 
 say "5,000 likes and unlikes from a file, and one over HTTP"
-lib likes 5000 20 300 >"$SCRATCH/likes.csv"
+lib 'likes(5000, 20, 300)' >"$SCRATCH/likes.csv"
 "$TALLY_TEST_BIN/tally" import "$SCRATCH/likes.csv" "${KAFKA[@]}" --topic "$TOPIC" --table-prefix "$PREFIX" --rate 1000 --yes --why "a trial" --operator smoke
 curl -fsS -X PUT "http://$API/v1/posts/post-0/likes/by-hand" >/dev/null
 echo "post-0,by-hand,like," >>"$SCRATCH/likes.csv"
@@ -294,7 +322,7 @@ rows_are_in() {
 UNTRIED=()
 if [[ ${LACKS:-} == records-of-statements ]]; then
   say "every event becomes a row"
-  await tally-consumer rows_are_in
+  await rows_are_in
   UNTRIED+=("counts that follow rows by the stream: it has no records of statements here, so a recount makes the counts")
   say "not tried: ${UNTRIED[0]}"
   recount || true

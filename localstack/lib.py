@@ -1,38 +1,34 @@
 #!/usr/bin/env python3
-"""What scripts share: processes, ports, requests, tables without an SDK, topics, and checks by name. As a command, for shell scripts:
+"""What scripts share: processes, engines, ports, requests, tables without an SDK, topics, events, and checks by name."""
 
-  localstack/lib.py ports COUNT                     as many free ports of the loopback
-  localstack/lib.py likes EVENTS POSTS USERS        random events as CSV, the same for the same numbers: three of ten are unlikes;
-                                                    with 0 USERS each is a like of another user
-  localstack/lib.py keyed FILE                      events of a CSV file as Kafka's console producer takes them, keyed by their post
-  localstack/lib.py tables ENDPOINT                 creates the tables
-  localstack/lib.py counted ENDPOINT TABLE          the sum of the likes of all counts
-  localstack/lib.py landed PARTITIONS COUNT FILE    whether what Kafka's console consumer printed into FILE are COUNT events, in the
-                                                    partitions of murmur2 and in order
-"""
-
-import argparse
+import contextlib
 import csv
 import importlib.util
 import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tally"
+ENGINES = ROOT / "localstack/engines"
 TABLES = ROOT / "adapters/src/dynamodb/tables.json"
 STOPPED_WITHIN = 40  # seconds
+LACKING = (69, 77)  # what scripts end with where something has to be installed first
 
 
 class Wrong(Exception):
@@ -53,6 +49,35 @@ def until(what, done, within=60):
     return found
 
 
+@contextlib.contextmanager
+def scratch(prefix):
+    """A folder for what a script writes. One that has failed leaves it behind."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    except Skipped:
+        shutil.rmtree(folder)
+        raise
+    except BaseException:
+        print(f"what it left is in {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
+
+
+def script(main):
+    """Runs a script, and ends it with 0 if all is well, 1 if something is wrong, or 69 if something has to be installed first."""
+    # A night that is stopped ends its steps so: what they have started is to be ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        sys.exit(main())
+    except Skipped as error:
+        print(error)
+        sys.exit(69)
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
 def seconds(span):
     """The length of a span such as `5m` or `1h30m`."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
@@ -62,10 +87,12 @@ def seconds(span):
 # ---- processes ---------------------------------------------------------------------------------------------------------
 
 
-def run(*command, good=(0,), **options):
-    """A command from its start to its end; what it printed."""
+def run(*command, good=(0,), lacking=(), **options):
+    """A command from its start to its end; what it printed. With an exit code of `lacking` it says what this machine lacks."""
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    if done.returncode in lacking:
+        raise Skipped(["it does not say what is missing", *(done.stdout + done.stderr).strip().splitlines()][-1])
     if done.returncode not in good:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
         raise Wrong(f"{' '.join(words[:8])} ended with {done.returncode}:\n{tail}")
@@ -80,9 +107,9 @@ def clean(environment=None):
 def programs(*profile):
     """The folder with the programs, which are built where TALLY_TEST_BIN does not name it."""
     if folder := os.environ.get("TALLY_TEST_BIN"):
-        return Path(folder)
+        return Path(folder).resolve()
     subprocess.run(["cargo", "build", "--locked", "--workspace", "--bins", *profile], cwd=ROOT, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / ("release" if profile else "debug")
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / ("release" if "--release" in profile else "debug")
 
 
 class Processes:
@@ -98,6 +125,17 @@ class Processes:
 
     def log(self, name):
         return self.folder / f"{name}.log"
+
+    def alive(self):
+        """Fails if a process has ended."""
+        for name, process in self.running.items():
+            if process.poll() is not None:
+                tail = "\n".join(self.log(name).read_text(errors="replace").splitlines()[-10:])
+                raise Wrong(f"{name} ended with {process.returncode}: {tail}")
+
+    def until(self, what, done, within=600):
+        """As `until`, while every process runs."""
+        return until(what, lambda: (self.alive(), done())[1], within)
 
     def signal(self, name, number):
         self.running[name].send_signal(number)
@@ -166,6 +204,77 @@ def metrics(admin):
     return [(name, float(value)) for name, _, value in (line.rpartition(" ") for line in lines if line and line[0] != "#")]
 
 
+class Postgres:
+    """PostgreSQL at a socket in a folder, without fsync. It refuses to run as root."""
+
+    def __init__(self, folder):
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        if not found or not shutil.which("psql"):
+            raise Skipped("PostgreSQL's server is not installed: apt-get install postgresql")
+        self.programs, self.data = found[-1].parent, folder / "pg"
+        self.variables = {"PGHOST": str(folder), "PGDATABASE": "postgres", "PGUSER": "postgres"}
+        self.environment = os.environ | self.variables
+        if os.geteuid() == 0:
+            shutil.chown(folder, "postgres")
+        folder.chmod(0o755)
+        self.control("initdb", "-U", "postgres", "-A", "trust", "--locale", "C", "--no-sync")
+        # Not a flag of the server, which nothing could change while it runs.
+        (self.data / "conf").write_text("fsync = off\n")
+        run("sh", "-c", f"cat {self.data}/conf >> {self.data}/postgresql.conf")
+        self.control("pg_ctl", "-w", "-l", folder / "pg.log", "-o", f"-c listen_addresses= -k {folder}", "start")
+
+    def control(self, program, *words):
+        as_postgres = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        run(*as_postgres, self.programs / program, "-D", self.data, *words)
+
+    def sql(self, text):
+        return run("psql", "-qAtX", "-v", "ON_ERROR_STOP=1", input=text, env=self.environment)
+
+
+class Stage(Processes):
+    """Processes, engines and a PostgreSQL, with a folder. All of it ends with the block; what has failed leaves its folder."""
+
+    def __init__(self, binaries, prefix):
+        super().__init__(Path(tempfile.mkdtemp(prefix=prefix)))
+        self.binaries, self.engine_folders, self.database = binaries, [], None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.end()
+        for folder in self.engine_folders:
+            run(ENGINES, "down", "--folder", folder, good=range(256))
+        if self.database:
+            self.database.control("pg_ctl", "-m", "immediate", "stop")
+        if kind in (None, Skipped):
+            shutil.rmtree(self.folder)
+        else:
+            print(f"what it left is in {self.folder}", file=sys.stderr)
+
+    def start_engines(self, name, *words):
+        """Starts engines in a folder of this name; what they export."""
+        self.engine_folders.append(self.folder / name)
+        said = run(ENGINES, "up", "--folder", self.folder / name, "--any-ports", *words, lacking=LACKING)
+        return dict(word.split("=", 1) for word in shlex.split(said, comments=True) if "=" in word)
+
+    def postgres(self):
+        self.database = Postgres(self.folder)
+        return self.database
+
+    def stack(self, *flags, brokers=None, binaries=None):
+        """Starts a local stack as the process `stack`, and says where it is."""
+        api, admin, tables, kafka = free_ports(4)
+        self.api, self.admin, self.tables = (f"http://127.0.0.1:{port}" for port in (api, admin, tables))
+        self.brokers = brokers or f"127.0.0.1:{kafka}"
+        ports = ["--api-port", api, "--admin-listen", f"127.0.0.1:{admin}", "--dynamodb-port", tables, "--kafka-port", kafka]
+        self.start("stack", (binaries or self.binaries) / "tally-localstack", *ports, *(["--brokers", brokers] if brokers else []), *flags)
+        access = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
+        # Of the operators' command.
+        self.environment = access | {"AWS_ENDPOINT_URL": self.tables, "TALLY_BROKERS": self.brokers, "TALLY_OPERATOR": "check"}
+        self.until("the local stack's metrics", lambda: metrics(self.admin))
+
+
 class Store:
     """DynamoDB's protocol, and the control routes of the emulator."""
 
@@ -221,12 +330,27 @@ class Store:
         return said
 
 
-class Pipeline(Processes):
+class Beside:
+    """Works in threads of their own, until the block ends; whatever went wrong in one is raised then."""
+
+    def __init__(self, *works):
+        self.works, self.over, self.pool = works, threading.Event(), ThreadPoolExecutor(len(works))
+
+    def __enter__(self):
+        self.under_way = [self.pool.submit(work, self.over) for work in self.works]
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for work in self.under_way:
+            work.result()
+
+
+class Pipeline(Stage):
     """Services as processes over an emulated DynamoDB and the Kafka of a local stack. Tables have a prefix."""
 
-    def __init__(self, binaries, folder, prefix):
-        super().__init__(folder)
-        self.binaries = binaries
+    def __init__(self, name, prefix):
+        super().__init__(programs(), f"tally-{name}-")
         kafka, tables, self.page = free_ports(3)
         self.brokers, self.store = f"127.0.0.1:{kafka}", Store(f"http://127.0.0.1:{tables}", prefix)
 
@@ -255,24 +379,24 @@ def create_topics(brokers, *names):
         kafka.recv(4)
 
 
-def murmur2(key):
-    """Kafka's default partitioner from its published constants, for judges that rely on no code of this project."""
-    m, h = 0x5BD1E995, 0x9747B28C ^ len(key)
-    whole = len(key) - len(key) % 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * m & 0xFFFFFFFF
-        h = (h * m ^ (k ^ k >> 24) * m) & 0xFFFFFFFF
-    if whole < len(key):
-        h = (h ^ int.from_bytes(key[whole:], "little")) * m & 0xFFFFFFFF
-    h = (h ^ h >> 13) * m & 0xFFFFFFFF
-    return h ^ h >> 15
+# ---- events ----------------------------------------------------------------------------------------------------------
 
 
-assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF and murmur2(b"abc") == 479470107
+def likes(events, posts, users):
+    """Random events as lines of CSV, the same for the same numbers: three of ten are unlikes. With 0 users each is a like of another user."""
+    draw = random.Random(posts)
+    yield "post_id,user_id,action,ts"
+    for n in range(events):
+        post, user, action = draw.randrange(posts), n, "like"
+        if users:
+            user, action = draw.randrange(users), "unlike" if draw.random() < 0.3 else "like"
+        yield f"post-{post},user-{user},{action},{1500000000000 + n}"
 
 
-def partition_of(key, partitions):
-    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+def keyed(file):
+    """Events of a CSV file as Kafka's console producer takes them, keyed by their post."""
+    for row in csv.DictReader(file):
+        yield f"{row['post_id']}\t" + json.dumps(row | {"ts": int(row["ts"])})
 
 
 # ---- checks ------------------------------------------------------------------------------------------------------------
@@ -282,7 +406,7 @@ def tools(name, packages):
     """The folder with the commands of these packages of PyPI, which are fetched once."""
     folder = CACHE / name
     stamp = folder / "complete"
-    if not stamp.exists() or stamp.read_text().split() != packages:
+    if not stamp.exists() or stamp.read_text().splitlines() != packages:
         shutil.rmtree(folder, ignore_errors=True)
         try:
             run(sys.executable, "-m", "venv", folder)
@@ -291,6 +415,17 @@ def tools(name, packages):
             raise Skipped(str(error).splitlines()[-1]) from None
         stamp.write_text("\n".join(packages))
     return folder / "bin"
+
+
+def need(program, package=None):
+    if not shutil.which(program):
+        raise Skipped(f"{program} is not installed: apt-get install {package or program}")
+
+
+def need_docker():
+    for words in (["version"], ["compose", "version"]):
+        if not shutil.which("docker") or subprocess.run(["docker", *words], capture_output=True, check=False).returncode:
+            raise Skipped("no Docker engine answers, or it has no compose")
 
 
 def require(**packages):
@@ -307,11 +442,15 @@ def checks_of(names):
     return [check for name, check in names.items() if name.startswith("check_")]
 
 
+def name_of(check):
+    return check.__name__.removeprefix("check_").replace("_", " ")
+
+
 def run_checks(checks, words=()):
     """Runs the checks whose names have one of the words, all without any; the exit code. What a check returns is shown."""
     count = {"passed": 0, "failed": 0, "skipped": 0}
     for check in checks:
-        name, began, said = check.__name__.removeprefix("check_").replace("_", " "), time.monotonic(), ""
+        name, began, said = name_of(check), time.monotonic(), ""
         if words and not any(word in name for word in words):
             continue
         try:
@@ -324,69 +463,3 @@ def run_checks(checks, words=()):
         print(f"{outcome} {name}{f': {said}' if str(said) else ''} ({time.monotonic() - began:.1f} s)", flush=True)
     print(", ".join(f"{number} {outcome}" for outcome, number in count.items()))
     return 1 if count["failed"] or not any(count.values()) else 0
-
-
-# ---- the commands ------------------------------------------------------------------------------------------------------
-
-
-def likes(events, posts, users):
-    draw = random.Random(posts)
-    yield "post_id,user_id,action,ts"
-    for n in range(events):
-        post, user, action = draw.randrange(posts), n, "like"
-        if users:
-            user, action = draw.randrange(users), "unlike" if draw.random() < 0.3 else "like"
-        yield f"post-{post},user-{user},{action},{1500000000000 + n}"
-
-
-def keyed(file):
-    for row in csv.DictReader(file):
-        yield f"{row['post_id']}\t" + json.dumps(row | {"ts": int(row["ts"])})
-
-
-def landed(file, partitions):
-    """How many events there are, in another partition than murmur2's, and out of the order of their user's."""
-    events, misplaced, disordered, last = 0, 0, 0, {}
-    for line in filter(lambda line: line.startswith("Partition:"), file):
-        where, key, value = line.rstrip("\n").split("\t", 2)
-        events += 1
-        misplaced += int(where.removeprefix("Partition:")) != partition_of(key, partitions)
-        event = json.loads(value)
-        assert set(event) == {"post_id", "user_id", "action", "ts"}, event
-        assert event["action"] in ("like", "unlike") and isinstance(event["ts"], int), event
-        assert event["post_id"] == key, (key, event)
-        pair = event["post_id"], event["user_id"]
-        disordered += last.get(pair, 0) > event["ts"]
-        last[pair] = event["ts"]
-    return events, misplaced, disordered
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["ports", "likes", "keyed", "tables", "counted", "landed"])
-    parser.add_argument("words", nargs="*", metavar="ARGUMENT")
-    options = parser.parse_args()
-    words = options.words
-    if options.command == "ports":
-        print(*free_ports(int(words[0])))
-    elif options.command == "likes":
-        for line in likes(*map(int, words)):
-            print(line)
-    elif options.command == "keyed":
-        with open(words[0], encoding="utf-8") as file:
-            for line in keyed(file):
-                print(line)
-    elif options.command == "tables":
-        Store(words[0]).create_tables()
-    elif options.command == "counted":
-        print(sum(int(item["likes"]) for item in Store(words[0]).scan(words[1], ProjectionExpression="likes") if "likes" in item))
-    else:
-        with open(words[2], encoding="utf-8") as file:
-            events, misplaced, disordered = landed(file, int(words[0]))
-        print(f"{events} events, {misplaced} in another partition than murmur2's, {disordered} out of order")
-        return int(events != int(words[1]) or misplaced + disordered > 0)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-//! The least that does a service's work, for `e2e/bench-cores` to measure beside it:
+//! The least that does a service's work, for `e2e/bench cores` to measure beside it:
 //!
 //! - `bare likes BROKERS TOPIC GROUP COUNT` writes so many likes as rows: Kafka's client, a decoder, batches of the SDK.
 //!   It keeps no order of requests, tries nothing again, and knows neither unlikes nor bad records.

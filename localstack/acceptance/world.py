@@ -2,21 +2,18 @@
 reads meanwhile. And the judge, which shares no code with what it judges."""
 
 import contextlib
+import itertools
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lib import ROOT, Processes, Store, Wrong, ask, clean, free_port, run, until
+from lib import ENGINES, Stage, Store, Wrong, ask, clean, free_port, run, until
 
-ENGINES = ROOT / "localstack/engines"
 SERVICES = ("tally-consumer", "tally-change-streamer", "tally-batch-recount", "tally-count-api")
 BINARIES = (*SERVICES, "tally-emulator", "tally-localstack", "tally")
 CHANGES = 12  # partitions of the log of changes
@@ -32,19 +29,17 @@ SILENCE = 60_000  # milliseconds without a record before the reading is given up
 PRODUCER = ("retries=2147483647", "delivery.timeout.ms=2147483647", "linger.ms=5")
 
 
-class World(Processes):
+class World(Stage):
     """Apache Kafka, Redis alone or as a cluster, and the emulator; with tables, and without services."""
 
     binaries = Path()
 
     def __init__(self, cluster=False, topics=f"likes:12,likes.dlq:1,changes:{CHANGES}"):
-        super().__init__(Path(tempfile.mkdtemp(prefix="tally-acceptance-")))
+        super().__init__(World.binaries, "tally-acceptance-")
         self.producers, self.wrong = [], []
         try:
             only = "kafka" if cluster else "kafka,redis"
-            wanted = ["--any-ports", "--only", only, "--topics", topics]
-            exports = self.engines("up", *wanted, *(["--redis-cluster"] if cluster else []))
-            said = dict(line.removeprefix("export ").split("=", 1) for line in exports.splitlines() if "export " in line)
+            said = self.start_engines("engines", "--only", only, "--topics", topics, *["--redis-cluster"] * cluster)
             self.brokers = said["TALLY_BROKERS"]
             self.redis = said["TALLY_TEST_REDIS_CLUSTER" if cluster else "TALLY_REDIS"]
             self.store = Store(self.emulator())
@@ -59,20 +54,14 @@ class World(Processes):
             self.__exit__(*sys.exc_info())
             raise
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *failure):
+    def __exit__(self, kind, *_):
         """Ends everything. How each process ended is part of what a scenario judges."""
         for producer in self.producers:
             producer.kill()
         self.end()
-        self.engines("down")
-        if any(failure) or self.wrong:
-            print("\n".join([f"logs are in {self.folder}", *self.wrong]), flush=True)
-        else:
-            shutil.rmtree(self.folder)
-        if self.wrong and not any(failure):
+        super().__exit__(kind or (Wrong if self.wrong else None))
+        print("\n".join([*self.wrong, ""]), end="", flush=True)
+        if self.wrong and not kind:
             raise Wrong(f"{len(self.wrong)} processes ended as they should not")
 
     def stop(self, name):
@@ -222,22 +211,6 @@ class Load:
             raise Wrong(f"the producer failed: {self.log.name}")
 
 
-class Beside:
-    """Works in threads of their own, until the block ends; whatever went wrong in one is raised then."""
-
-    def __init__(self, *works):
-        self.works, self.over, self.pool = works, threading.Event(), ThreadPoolExecutor(len(works))
-
-    def __enter__(self):
-        self.under_way = [self.pool.submit(work, self.over) for work in self.works]
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for work in self.under_way:
-            work.result()
-
-
 def reader(api, posts):
     """Asks for counts of random posts, so that the cache has them; an answer that is late or refused is asked for again."""
 
@@ -256,6 +229,90 @@ def counts_of(api, ids, of="likes", **more):
     if status != 200:
         raise Wrong(f"the API answers {status}: {said}")
     return said["counts"]
+
+
+# ---- clients whose operations are noted as they were asked and answered: localstack/histories then asks Porcupine about them ----
+
+
+PAUSE = 0.05  # seconds from an answer to the next request
+USERS = 50
+POSTS = [f"post-{n}" for n in range(30)]
+GROWN = [f"grown-{n}" for n in range(5)]  # each like is of another user, and none is taken back
+SOLO = [f"solo-{n}" for n in range(5)]  # all likes are of the user `solo`
+CURRENT_WITHIN = 120  # seconds
+
+
+class Clients:
+    def __init__(self, apis):
+        self.apis, self.new, self.operations, self.written = apis, itertools.count(), [], []
+
+    def write(self, kind, post, user):
+        operation = {"kind": kind, "post": post, "user": user, "call": time.time_ns()}
+        path = f"{random.choice(self.apis)}/v1/posts/{post}"
+        if kind == "view":
+            status, said = ask(f"{path}/counters/views/events", "POST", {"action": "increment"})
+        else:
+            status, said = ask(f"{path}/likes/{user}", "PUT" if kind == "like" else "DELETE")
+        if status == 202:
+            operation["return"] = time.time_ns()
+        elif status not in (503, 0):  # With these Kafka may have it even so, or get it later.
+            raise Wrong(f"the API answers {status} to a {kind}: {said}")
+        self.operations.append(operation)
+        self.written.append((post, user))
+
+    def read(self, posts, user):
+        """The answers, or None where there are none: a read that fails says nothing."""
+        called = time.time_ns()
+        try:
+            counts = counts_of(random.choice(self.apis), posts, "counters", counters=["likes", "views"], member=user)
+        except Wrong:
+            return None
+        operation = {"kind": "read", "user": user, "call": called, "return": time.time_ns()}
+        self.operations += [operation | {"post": count["post_id"]} | count for count in counts]
+        return counts
+
+    def writer(self, over):
+        while not over.wait(PAUSE):
+            kind = random.choices(("like", "unlike", "view"), (5, 4, 1))[0]
+            # Some users act often, so that many writes of one row are close together.
+            often = (random.choice(POSTS), f"user-{int(USERS * random.random() ** 3)}")
+            post, user = random.choices((often, (random.choice(SOLO), "solo"), (random.choice(GROWN), f"new-{next(self.new)}")), (8, 1, 1))[0]
+            self.write("like" if post in GROWN and kind == "unlike" else kind, post, user)
+
+    def reader(self, over):
+        """Asks for what was just written, and for others."""
+        while not over.wait(PAUSE):
+            if written := self.written[-200:]:
+                post, user = random.choice(written)
+                self.read([post, *random.sample(POSTS + GROWN + SOLO, 4)], user)
+
+    def read_all(self, as_of):
+        """Reads everything that was written, until the answers are of after that time."""
+        posts = {}
+        for post, user in self.written:
+            posts.setdefault(user, set()).add(post)
+
+        def current(user):
+            counts = self.read(sorted(posts[user]), user)
+            return counts and all(count["exact"] and count["as_of"] > as_of for count in counts)
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda user: until(f"current answers for {user}", lambda: current(user), CURRENT_WITHIN), posts))
+
+
+def revive(world):
+    """Edits the table behind the pipeline's back: makes likes of tombstones, as late copies of likes would if an unlike left no tombstone."""
+
+    def work(over):
+        while not over.wait(1):
+            if gone := [row for row in world.store.scan("likes") if "gone" in row]:
+                key = {name: {"S": value} for name, value in random.choice(gone).items() if name in ("pk", "user_id")}
+                values = {"ExpressionAttributeValues": {":at": {"N": "1"}}, "ConditionExpression": "attribute_exists(gone)"}
+                # It may be a like again.
+                with contextlib.suppress(Wrong):
+                    world.store.ask("UpdateItem", {"TableName": "likes", "Key": key, "UpdateExpression": "SET liked_at = :at REMOVE gone", **values})
+
+    return work
 
 
 # ---- the judge: the log by Kafka's own consumer, tables by their protocol, the API over HTTP ------------------------------

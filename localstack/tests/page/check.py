@@ -30,8 +30,6 @@ PHONE = (360, 740)
 TAB = "\ue004"
 HOSTILE = "</script><script>window.broken=1</script>\"'&#%2f?{}é/".format(secrets.token_hex(3))
 
-WAIT = 60  # seconds
-
 
 class Browser(webdriver.Chrome):
     """A headless Chromium with one window of a size."""
@@ -47,9 +45,6 @@ class Browser(webdriver.Chrome):
         super().__init__(options, webdriver.ChromeService(shutil.which("chromedriver")))
         self.run = self.execute_script
 
-    def new_window(self):
-        self.switch_to.new_window("window")
-
     def press(self, *keys):
         webdriver.ActionChains(self).send_keys(*keys).perform()
 
@@ -64,9 +59,6 @@ class Browser(webdriver.Chrome):
 
     def text(self, css):
         return self.run("return document.querySelector(arguments[0])?.textContent ?? null", css)
-
-    def until(self, what, seen, patience=WAIT):
-        return until(what, seen, patience)
 
     def media(self, **features):
         """Pretends that the person prefers something, as `prefers_color_scheme="dark"`."""
@@ -84,14 +76,14 @@ def number(browser, css):
 
 
 def live(browser):
-    browser.until("the page is live", lambda: (browser.text("#connection") or "").startswith("Live"))
+    until("the page is live", lambda: (browser.text("#connection") or "").startswith("Live"))
 
 
 def show(browser, post):
     browser.write("#post", post)
     browser.click("#show button")
-    browser.until(f"{post} is in focus", lambda: browser.text("#focus .id") == post)
-    browser.until("its count is shown", lambda: number(browser, "#focus .count") is not None)
+    until(f"{post} is in focus", lambda: browser.text("#focus .id") == post)
+    until("its count is shown", lambda: number(browser, "#focus .count") is not None)
 
 
 def act(browser, name):
@@ -102,7 +94,7 @@ def act(browser, name):
         "const one = all.find((button) => button.textContent === arguments[0]); one.scrollIntoView({block: 'center'}); one.click();",
         name,
     )
-    browser.until(f"{name} is answered", lambda: browser.text("#answers") != before)
+    until(f"{name} is answered", lambda: browser.text("#answers") != before)
     line = browser.text("#answers li:first-child")
     assert f"{name}: " in line and "not done" not in line, line
     return line
@@ -112,34 +104,34 @@ def act(browser, name):
 
 
 def check_the_figures_and_the_counts_move(browser):
-    events = browser.until("events are shown", lambda: number(browser, "[data-figure=events]"))
+    events = until("events are shown", lambda: number(browser, "[data-figure=events]"))
     counts = browser.text("#hot")
-    browser.until("events move", lambda: number(browser, "[data-figure=events]") > events)
-    browser.until("counts move", lambda: browser.text("#hot") != counts)
-    browser.until("staleness is known", lambda: "ms" in browser.text("[data-figure=p99]") or "s" in browser.text("[data-figure=p99]"))
-    browser.until("the chart has a line", lambda: browser.run("return document.querySelector('#chart-rate .line')?.getAttribute('d')"))
+    until("events move", lambda: number(browser, "[data-figure=events]") > events)
+    until("counts move", lambda: browser.text("#hot") != counts)
+    until("staleness is known", lambda: "ms" in browser.text("[data-figure=p99]") or "s" in browser.text("[data-figure=p99]"))
+    until("the chart has a line", lambda: browser.run("return document.querySelector('#chart-rate .line')?.getAttribute('d')"))
 
 
 def check_a_like_appears_in_a_second_window_and_an_unlike_too(browser):
     post = f"checked-{secrets.token_hex(4)}"
     show(browser, post)
     first, url = browser.current_window_handle, browser.run("return location.href")
-    browser.new_window()
+    browser.switch_to.new_window("window")
     second = browser.current_window_handle
     browser.get(url)
     live(browser)
-    browser.until("the second window shows the post", lambda: browser.text("#focus .id") == post)
+    until("the second window shows the post", lambda: browser.text("#focus .id") == post)
     users = browser.run("return document.querySelector('#user').value")
-    browser.until("it has no like", lambda: number(browser, "#focus .count") == 0)
+    until("it has no like", lambda: number(browser, "#focus .count") == 0)
     browser.switch_to.window(first)
     assert users != browser.run("return document.querySelector('#user').value"), "each window has a user of its own"
     for count, pressed in ((1, "true"), (0, "false")):
         browser.click("#focus .heart")
-        browser.until("the button shows it", lambda: heart(browser) == pressed)
-        browser.until("the row is reported", lambda: "the row shows it after" in browser.text("#said"))
-        browser.until("the count follows", lambda: number(browser, "#focus .count") == count)
+        until("the button shows it", lambda: heart(browser) == pressed)
+        until("the row is reported", lambda: "the row shows it after" in browser.text("#said"))
+        until("the count follows", lambda: number(browser, "#focus .count") == count)
         browser.switch_to.window(second)
-        browser.until("the second window follows", lambda: number(browser, "#focus .count") == count)
+        until("the second window follows", lambda: number(browser, "#focus .count") == count)
         assert heart(browser) == "false", "the second window's user likes nothing"
         browser.switch_to.window(first)
     browser.switch_to.window(second)
@@ -155,28 +147,28 @@ def check_every_counter_of_a_post_is_shown_and_can_be_used(browser):
     show(browser, f"checked-{secrets.token_hex(4)}")
     counted = lambda name: number(browser, f'#focus .others [data-counter="{name}"] .count')  # noqa: E731
     for name in ("retweets", "replies", "views"):
-        browser.until(f"{name} are shown", lambda: counted(name) == 0)
+        until(f"{name} are shown", lambda: counted(name) == 0)
     use = lambda name: browser.click(f'#focus .use[data-counter="{name}"]')  # noqa: E731
     pressed = "return document.querySelector('#focus .use[data-counter=\"retweets\"]').getAttribute('aria-pressed')"
     for wanted, count in (("true", 1), ("false", 0)):
         use("retweets")
-        browser.until("the button shows it", lambda: browser.run(pressed) == wanted)
-        browser.until("the retweets follow", lambda: counted("retweets") == count)
+        until("the button shows it", lambda: browser.run(pressed) == wanted)
+        until("the retweets follow", lambda: counted("retweets") == count)
         idle(browser)
     for count in (1, 2):
         use("replies")
-        browser.until("each reply counts", lambda: counted("replies") == count)
+        until("each reply counts", lambda: counted("replies") == count)
         idle(browser)
         use("views")
-        browser.until("each view counts", lambda: counted("views") == count)
+        until("each view counts", lambda: counted("views") == count)
         idle(browser)
     assert number(browser, "#focus .count") == 0, "likes are a counter of their own"
     browser.run("document.querySelector('#focus .use[data-counter=\"retweets\"]').focus()")
     browser.press(" ")
-    browser.until("a space retweets", lambda: counted("retweets") == 1)
+    until("a space retweets", lambda: counted("retweets") == 1)
     assert browser.run("return document.activeElement.matches('#focus .use[data-counter=\"retweets\"]')"), "focus stays"
     exact = "return [...document.querySelectorAll('#focus .others .exact')].map((node) => node.textContent)"
-    browser.until("each says how sure it is", lambda: browser.run(exact) == ["exact"] * 3)
+    until("each says how sure it is", lambda: browser.run(exact) == ["exact"] * 3)
 
 
 def check_a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less_motion_is_asked_for(browser):
@@ -185,40 +177,40 @@ def check_a_threshold_that_the_post_reaches_is_said_and_moves_nothing_where_less
     said = "return document.querySelector('#milestone').textContent"
     assert browser.run(said) == "", "nothing is reached yet"
     # The events of the post are listened to once its counts are told.
-    browser.until("the replies are shown", lambda: number(browser, '#focus .others [data-counter="replies"] .count') == 0)
+    until("the replies are shown", lambda: number(browser, '#focus .others [data-counter="replies"] .count') == 0)
     for count in (1, 2, 3):
         browser.click('#focus .use[data-counter="replies"]')
-        browser.until("the reply counts", lambda: number(browser, '#focus .others [data-counter="replies"] .count') == count)
+        until("the reply counts", lambda: number(browser, '#focus .others [data-counter="replies"] .count') == count)
         idle(browser)
-    browser.until("it is said", lambda: browser.run(said) != "")
+    until("it is said", lambda: browser.run(said) != "")
     told = browser.text("#milestone")
     assert f"3 replies of {post}" in told and "was first" in told, told
     assert browser.run("return document.querySelector('#milestone').getAttribute('role')") == "status", "a screen reader says it"
     animation = "return getComputedStyle(document.querySelector('#milestone .spark')).animationName"
     for wish, name in (("no-preference", "spark"), ("reduce", "none")):
         browser.media(prefers_reduced_motion=wish)
-        browser.until(f"with {wish} it is {name}", lambda: browser.run(animation) == name)
+        until(f"with {wish} it is {name}", lambda: browser.run(animation) == name)
     browser.media()
     show(browser, f"checked-{secrets.token_hex(4)}")
-    browser.until("it is not said of another post", lambda: browser.run(said) == "")
+    until("it is not said of another post", lambda: browser.run(said) == "")
 
 
 def idle(browser):
-    browser.until("nothing is under way", lambda: not browser.run("return document.querySelector('#focus [aria-busy=\"true\"]')"))
+    until("nothing is under way", lambda: not browser.run("return document.querySelector('#focus [aria-busy=\"true\"]')"))
 
 
 def check_windows_beyond_the_browsers_connections_stay_alive(browser):
     first, url = browser.current_window_handle, browser.run("return location.href")
     more = []
     for _ in range(4):
-        browser.new_window()
+        browser.switch_to.new_window("window")
         more.append(browser.current_window_handle)
         browser.get(url)
     for window in [first, *more]:
         browser.switch_to.window(window)
         live(browser)
-        events = browser.until("events are shown", lambda: number(browser, "[data-figure=events]"))
-        browser.until("events move", lambda: number(browser, "[data-figure=events]") > events)
+        events = until("events are shown", lambda: number(browser, "[data-figure=events]"))
+        until("events move", lambda: number(browser, "[data-figure=events]") > events)
     for window in more:
         browser.switch_to.window(window)
         browser.close()
@@ -231,17 +223,17 @@ def check_a_hostile_id_is_a_text_and_can_be_liked(browser):
     assert scripts == [None, 1], scripts
     before = number(browser, "#focus .count")
     browser.click("#focus .heart")
-    browser.until("it is liked", lambda: number(browser, "#focus .count") == before + 1)
+    until("it is liked", lambda: number(browser, "#focus .count") == before + 1)
     assert HOSTILE in browser.text("#said"), browser.text("#said")
     browser.click("#focus .heart")
-    browser.until("it is not liked any more", lambda: number(browser, "#focus .count") == before)
+    until("it is not liked any more", lambda: number(browser, "#focus .count") == before)
 
 
 def check_an_id_that_is_none_is_refused_in_words(browser):
     for bad, why in (("", "is empty"), ("x" * 257, "longer than 256"), ("..", "cannot be asked for")):
         browser.write("#post", bad)
         browser.click("#show button")
-        browser.until(why, lambda: why in browser.text("#said"))
+        until(why, lambda: why in browser.text("#said"))
 
 
 def check_everything_is_reached_by_keyboard_and_shows_it(browser):
@@ -265,7 +257,7 @@ def check_everything_is_reached_by_keyboard_and_shows_it(browser):
     assert missed == [], missed
     browser.run("document.querySelector('#focus .heart').focus()")
     browser.press(" ")
-    browser.until("a space likes", lambda: number(browser, "#focus .count") == 1)
+    until("a space likes", lambda: number(browser, "#focus .count") == 1)
     assert browser.run("return document.activeElement.matches('#focus .heart')"), "focus stays on the button"
 
 
@@ -279,21 +271,21 @@ def check_nothing_moves_for_who_wants_no_motion(browser):
 
 def check_the_load_pauses_and_goes_on(browser):
     act(browser, "Pause the load")
-    browser.until("it is paused", lambda: browser.text("#load") == "Let the load go on")
-    browser.until("events stand still", lambda: number(browser, "[data-figure=rate]") == 0)
+    until("it is paused", lambda: browser.text("#load") == "Let the load go on")
+    until("events stand still", lambda: number(browser, "[data-figure=rate]") == 0)
     act(browser, "Let the load go on")
-    browser.until("it goes on", lambda: browser.text("#load") == "Pause the load")
-    browser.until("events move", lambda: number(browser, "[data-figure=rate]") > 0)
+    until("it goes on", lambda: browser.text("#load") == "Pause the load")
+    until("events move", lambda: number(browser, "[data-figure=rate]") > 0)
 
 
 def check_the_mirror_is_cut_and_heals(browser):
     fresh = "return [...document.querySelectorAll('#regions li')].map((one) => [one.dataset.region, one.querySelector('.fresh').dataset.fresh])"
-    browser.until("both Regions are fresh", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
+    until("both Regions are fresh", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
     act(browser, "Cut the mirror")
-    browser.until("the other Region is not fresh", lambda: ["us", "false"] in browser.run(fresh))
-    browser.until("the sum says so", lambda: "not fresh" in browser.text("#focus .exact"))
+    until("the other Region is not fresh", lambda: ["us", "false"] in browser.run(fresh))
+    until("the sum says so", lambda: "not fresh" in browser.text("#focus .exact"))
     act(browser, "Heal the mirror")
-    browser.until("both are fresh again", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
+    until("both are fresh again", lambda: browser.run(fresh) == [["eu", "true"], ["us", "true"]])
 
 
 def restarts(browser, part):
@@ -308,56 +300,56 @@ def check_services_are_killed_and_come_back(browser):
     for part in ("consumer", "change-streamer", "trends"):
         before = restarts(browser, part)[1]
         act(browser, f"Kill the {part}")
-        browser.until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 120)
+        until(f"the {part} is back", lambda: restarts(browser, part) == ["up", before + 1], 120)
 
 
 def check_a_split_grows_the_tree(browser):
     shards = "return document.querySelectorAll('#shards tr').length + (parseInt(document.querySelector('#earlier:not([hidden])')?.textContent.split(' ')[1]) || 0)"
     before = browser.run(shards)
     act(browser, "Split a shard")
-    browser.until("there are two more shards", lambda: browser.run(shards) == before + 2)
-    browser.until("children stand behind a parent", lambda: browser.run("return document.querySelectorAll('#shards tr[style*=\"--depth: 1\"]').length") >= 2)
+    until("there are two more shards", lambda: browser.run(shards) == before + 2)
+    until("children stand behind a parent", lambda: browser.run("return document.querySelectorAll('#shards tr[style*=\"--depth: 1\"]').length") >= 2)
 
 
 def check_the_cache_goes_and_the_counts_stay(browser):
     act(browser, "Stop the cache")
-    browser.until("it is gone", lambda: browser.text("#cache") == "Start the cache")
+    until("it is gone", lambda: browser.text("#cache") == "Start the cache")
     counts = browser.text("#hot")
-    browser.until("counts move without it", lambda: browser.text("#hot") != counts)
+    until("counts move without it", lambda: browser.text("#hot") != counts)
     assert "No counts" not in browser.text("#said")
     act(browser, "Start the cache")
-    browser.until("it is back", lambda: browser.text("#cache") == "Stop the cache")
+    until("it is back", lambda: browser.text("#cache") == "Stop the cache")
 
 
 def check_injected_drift_is_found_by_a_recount(browser):
     post = f"drifted-{secrets.token_hex(3)}"
     show(browser, post)
     browser.click("#focus .heart")
-    browser.until("it has a counter", lambda: number(browser, "#focus .count") == 1)
+    until("it has a counter", lambda: number(browser, "#focus .count") == 1)
     browser.write("#actions [name=post_id]", post)
     act(browser, "Inject drift")
-    browser.until("the count is wrong", lambda: number(browser, "#focus .count") == 8)
+    until("the count is wrong", lambda: number(browser, "#focus .count") == 8)
     act(browser, "Run a recount")
-    browser.until("the recount says how far it is", lambda: "row keys settled" in browser.text("#recount-said"), 120)
-    browser.until("the ledger has it", lambda: post in browser.text("#ledger"), 300)
-    browser.until("the count is right", lambda: number(browser, "#focus .count") == 1)
+    until("the recount says how far it is", lambda: "row keys settled" in browser.text("#recount-said"), 120)
+    until("the ledger has it", lambda: post in browser.text("#ledger"), 300)
+    until("the count is right", lambda: number(browser, "#focus .count") == 1)
     cells = "return [...document.querySelectorAll('#ledger tr')].map((row) => [...row.cells].map((cell) => cell.textContent));"
     of_post = lambda: [row for row in browser.run(cells) if post in row[1]]
     (row,) = of_post()
     before, after = (int(count) for count in row[2].split(" → "))
     assert before - after == 7 and int(row[3].replace("−", "-")) == -7, row
-    browser.until("the recount says how it ended", lambda: "The last one took" in browser.text("#recount-said"), 300)
+    until("the recount says how it ended", lambda: "The last one took" in browser.text("#recount-said"), 300)
     # Lines that changed nothing hide no correction, and none of them is shown.
     act(browser, "Run a recount")
-    browser.until("another recount is under way", lambda: "Under way" in browser.text("#recount-said"), 120)
-    browser.until("and ends", lambda: "The last one took" in browser.text("#recount-said"), 300)
+    until("another recount is under way", lambda: "Under way" in browser.text("#recount-said"), 120)
+    until("and ends", lambda: "The last one took" in browser.text("#recount-said"), 300)
     assert len(of_post()) == 1, browser.run(cells)
     same = [row for row in browser.run(cells) if row[2].split(" → ")[0] == row[2].split(" → ")[1]]
     assert same == [], same
 
 
 def check_exact_says_what_it_means(browser):
-    browser.until("a count is there", lambda: browser.text("#focus .exact") == "exact")
+    until("a count is there", lambda: browser.text("#focus .exact") == "exact")
     assert "found by a recount" in browser.run("return document.querySelector('#focus .exact').title")
 
 
@@ -403,15 +395,15 @@ def choose(browser, name, value):
 
 
 def check_what_is_trending_moves_and_nothing_is_shifted(browser):
-    browser.until("there is a list", lambda: len(listed(browser)) >= 5)
+    until("there is a list", lambda: len(listed(browser)) >= 5)
     browser.run(MOVED)
     claim, before = browser.text("#trending-claim"), listed(browser)
     assert claim.startswith(("exact as of ", "not exact as of ")), claim
     for _ in range(2):
-        browser.until("the list moves", lambda: listed(browser) != before)
+        until("the list moves", lambda: listed(browser) != before)
         before = listed(browser)
         assert before == sorted(before, key=lambda item: (-item[1], item[0].encode())), before
-    browser.until("so does its moment", lambda: browser.text("#trending-claim") != claim)
+    until("so does its moment", lambda: browser.text("#trending-claim") != claim)
     moved = browser.run("return window.moved")
     assert moved == [], moved
     edges = browser.run(EDGES)
@@ -419,31 +411,31 @@ def check_what_is_trending_moves_and_nothing_is_shifted(browser):
 
 
 def check_counter_region_and_window_are_chosen(browser):
-    browser.until("there is a list", lambda: listed(browser))
+    until("there is a list", lambda: listed(browser))
     names = "return [...document.forms['trending-choice'].elements[arguments[0]].options].map((option) => option.value)"
     assert browser.run(names, "window") == ["1m", "10m"]
     assert browser.run(names, "counter") == ["likes", "retweets", "replies", "views", "uses"]
     assert browser.run(names, "region") == ["", "eu", "us", "apac"]
     choose(browser, "window", "10m")
-    browser.until("there is a longer one", lambda: listed(browser))
+    until("there is a longer one", lambda: listed(browser))
     choose(browser, "counter", "uses")
-    browser.until("hashtags are listed", lambda: any(name.startswith("#") for name, _ in listed(browser)))
+    until("hashtags are listed", lambda: any(name.startswith("#") for name, _ in listed(browser)))
     everywhere = sum(count for _, count in listed(browser))
     choose(browser, "region", "eu")
-    browser.until("those of a region are listed", lambda: 0 < sum(count for _, count in listed(browser)) < everywhere)
+    until("those of a region are listed", lambda: 0 < sum(count for _, count in listed(browser)) < everywhere)
     choose(browser, "counter", "views")
-    browser.until("views have no regions", lambda: browser.run("return document.forms['trending-choice'].elements.region.disabled"))
-    browser.until("but a list", lambda: listed(browser) and "as of" in browser.text("#trending-claim"))
+    until("views have no regions", lambda: browser.run("return document.forms['trending-choice'].elements.region.disabled"))
+    until("but a list", lambda: listed(browser) and "as of" in browser.text("#trending-claim"))
     # By keyboard: the next counter, and a post of the list.
     browser.run("document.forms['trending-choice'].elements.counter.focus()")
     browser.press("r")
     chosen = "return document.forms['trending-choice'].elements.counter.value"
-    browser.until("a letter chooses", lambda: browser.run(chosen).startswith("re"))
-    browser.until("its posts are listed", lambda: any(name.startswith("post-") for name, _ in listed(browser)))
+    until("a letter chooses", lambda: browser.run(chosen).startswith("re"))
+    until("its posts are listed", lambda: any(name.startswith("post-") for name, _ in listed(browser)))
     browser.run("document.querySelector('#hot li:not([hidden]) button').focus()")
     name = browser.run("return document.activeElement.textContent")
     browser.press(" ")
-    browser.until("a space shows the post", lambda: browser.text("#focus .id") == name)
+    until("a space shows the post", lambda: browser.text("#focus .id") == name)
     assert browser.run("return document.activeElement.matches('#hot button')"), "focus stays"
 
 
@@ -454,10 +446,10 @@ def check_an_unlike_takes_a_post_off(browser):
     browser.click("#focus .heart")
     seen = lambda: [count for name, count in listed(browser) if name == post]  # noqa: E731
     # At the latest when what the load did has left the window.
-    browser.until("the like puts it on", lambda: seen() == [1], 180)
+    until("the like puts it on", lambda: seen() == [1], 180)
     idle(browser)
     browser.click("#focus .heart")
-    browser.until("the unlike takes it off", lambda: seen() == [], 60)
+    until("the unlike takes it off", lambda: seen() == [], 60)
     assert "as of" in browser.text("#trending-claim"), browser.text("#trending-claim")
     act(browser, "Let the load go on")
 
@@ -483,7 +475,7 @@ def a_finger_meets_no_small_button(browser):
 
 
 def the_count_stays_beside_the_buttons_that_change_it(browser):
-    browser.until("a count is there", lambda: number(browser, "#focus .count") is not None)
+    until("a count is there", lambda: number(browser, "#focus .count") is not None)
     for button in ("Kill the consumer", "Inject drift", "Run a recount", "Pause the load"):
         seen = browser.run(
             "const all = [...document.querySelectorAll('#actions button')];"
@@ -606,26 +598,26 @@ def watched_to_its_end(url):
         live(browser)
         show(browser, f"outlived-{secrets.token_hex(4)}")
         browser.click("#focus .heart")
-        browser.until("the like is counted", lambda: number(browser, "#focus .count") == 1)
+        until("the like is counted", lambda: number(browser, "#focus .count") == 1)
         browser.run(HOLD_ANSWERS)
-        browser.until("an answer is on its way", lambda: browser.run("return held > 0"))
+        until("an answer is on its way", lambda: browser.run("return held > 0"))
         print("watching", flush=True)
         sys.stdin.readline()
-        browser.until("the page says that the stack is gone", lambda: "Connection lost" in browser.text("#connection"))
+        until("the page says that the stack is gone", lambda: "Connection lost" in browser.text("#connection"))
         tint = "return getComputedStyle(document.querySelector('#focus .exact')).color;"
         soft = "const probe = document.createElement('i'); probe.className = 'aside'; document.body.append(probe);" \
             " const { color } = getComputedStyle(probe); probe.remove(); return color;"
-        browser.until("nothing is called exact in green", lambda: browser.run(tint) == browser.run(soft))
+        until("nothing is called exact in green", lambda: browser.run(tint) == browser.run(soft))
         print("ok   the_page_says_that_the_stack_is_gone", flush=True)
         # Now come the answers that it gave before.
         browser.run("release()")
-        browser.until("they have come", lambda: browser.run("return given === held"))
+        until("they have come", lambda: browser.run("return given === held"))
         sys.stdin.readline()
         live(browser)
         # A new stack counts from nothing: what the page knew of the old one would hide that.
-        browser.until("it has no like any more", lambda: number(browser, "#focus .count") == 0)
+        until("it has no like any more", lambda: number(browser, "#focus .count") == 0)
         browser.click("#focus .heart")
-        browser.until("the like is counted", lambda: number(browser, "#focus .count") == 1)
+        until("the like is counted", lambda: number(browser, "#focus .count") == 1)
         print("ok   the_page_finds_a_new_stack_and_forgets_the_old_one", flush=True)
     return 0
 
