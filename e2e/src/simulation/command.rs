@@ -135,7 +135,8 @@ impl Simulate {
             }
             true
         })?;
-        line(&format!("{schedules} schedules, {broken} broke a law; {}", told(&all)))?;
+        line(&format!("{schedules} schedules, {broken} broke a law"))?;
+        print_all("checked", &all.checked)?;
         print_faults(&all, form.regions)?;
         let Some(first) = first else { return line("every law held") };
         pool::shrink(pool, order(first.seed), &first)?;
@@ -219,34 +220,14 @@ fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
     more.iter().for_each(|(what, count)| *all.entry(what.clone()).or_default() += count);
 }
 
-/// What was checked in many schedules.
-fn told(all: &Outcome) -> String {
-    let [events, rows, verdicts, milestones, answers, exact, millis, lists, lists_exact, lists_bounded] = [
-        "events",
-        "rows",
-        "verdicts",
-        "milestones",
-        "answers",
-        "exact",
-        "virtual_ms",
-        "lists",
-        "lists_exact",
-        "lists_bounded",
-    ]
-    .map(|what| all.checked(what));
-    let hours = millis / 3_600_000;
-    let lists = match lists {
-        0 => String::new(),
-        _ => format!("\n{lists} lists judged, {lists_exact} of them exact and {lists_bounded} with a bound"),
-    };
-    format!(
-        "{events} events, {rows} rows at the end, {verdicts} verdicts and {milestones} milestones checked, {answers} answers judged, {exact} of them exact, {hours} virtual hours{lists}"
-    )
+fn print_all(heading: &str, counted: &BTreeMap<String, u64>) -> anyhow::Result<()> {
+    line(heading)?;
+    counted.iter().try_for_each(|(what, count)| line(&format!("  {what:<22} {count}")))
 }
 
 /// Prints how often each fault occurred in many schedules, and which never did.
 fn print_faults(all: &Outcome, regions: u8) -> anyhow::Result<()> {
-    all.faults.iter().try_for_each(|(kind, count)| line(&format!("  {kind:<22} {count}")))?;
+    print_all("faults", &all.faults)?;
     let of_lists = kinds_of_lists().filter(|_| all.checked("lists") > 0);
     let of_regions = kinds_of_regions().filter(|_| regions > 1);
     let expected = kinds().chain(of_lists).chain(of_regions);
