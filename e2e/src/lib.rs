@@ -1,7 +1,6 @@
-//! End-to-end tests that try to break Tally: a simulator, attacks on real processes, fuzz targets and benchmarks.
+//! End-to-end tests that try to break Tally: a simulator, attacks on real processes and benchmarks.
 
 pub mod attack;
-pub mod fuzz;
 pub mod lifecycle;
 pub mod meter;
 pub mod pipeline;

@@ -21,12 +21,13 @@ use tally_core::ports::log::{Header, Outgoing};
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_count_api as api;
-use tally_e2e::fuzz::serve;
 use tally_service::{Exit, Host, Running};
 use tally_testkit::{Engines, PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::fuzz::targets::serve;
 
 const PARTITIONS: u32 = 12;
 

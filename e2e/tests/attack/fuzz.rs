@@ -2,11 +2,15 @@
 //!
 //! `TALLY_FUZZ_ROUNDS` sets the number of mutations per target.
 
+mod store;
+pub(crate) mod targets;
+
 use std::path::PathBuf;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tally_e2e::fuzz::{TARGETS, Target};
+
+use crate::fuzz::targets::{TARGETS, Target};
 
 const ROUNDS: u64 = 60;
 

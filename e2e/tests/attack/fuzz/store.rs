@@ -100,7 +100,7 @@ pub(super) fn stream_record(data: &[u8]) {
             let iterator = world.stream.iterator(&world.label, &shard.id, Position::Oldest).await.expect("given");
             let records = world.stream.records(&iterator, 1000).await.expect("records are read, whatever they hold");
             assert!(!records.records.is_empty());
-            crate::fuzz::fold(&records.records);
+            crate::fuzz::targets::fold(&records.records);
         }
     });
 }

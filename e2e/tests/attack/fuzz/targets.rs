@@ -2,8 +2,6 @@
 //!
 //! A test runs them over the committed corpus (`fuzz/corpus`) and mutations of it.
 
-mod store;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,17 +26,19 @@ use tally_service::{Clock, Host, Running};
 use tally_testkit::{BEGAN, Store};
 use tokio::net::TcpListener;
 
+use crate::fuzz::store;
+
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub(super) struct Target {
     /// Its name, which is also that of its corpus folder.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// Takes any bytes, and panics if they break a law.
-    pub run: fn(&[u8]),
+    pub(super) run: fn(&[u8]),
 }
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
+pub(super) const TARGETS: [Target; 11] = [
     Target { name: "event", run: event },
     Target { name: "row_key", run: row_key },
     Target { name: "stream_record", run: store::stream_record },
@@ -83,8 +83,8 @@ fn event(data: &[u8]) {
 
 /// A counter of each kind of subject and member, with and without a way to remove.
 fn of_every_kind() -> Definitions {
-    let entries: Vec<Entry> =
-        serde_json::from_str(include_str!("../../core/tests/vectors/counters.json")).expect("it is a list of entries");
+    let entries: Vec<Entry> = serde_json::from_str(include_str!("../../../../core/tests/vectors/counters.json"))
+        .expect("it is a list of entries");
     Definitions::new(&entries).expect("they are well formed")
 }
 
@@ -161,7 +161,7 @@ fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[
 }
 
 /// Turns records into entries as the relay does, and folds them into counts.
-fn fold(records: &[RawRecord]) {
+pub(super) fn fold(records: &[RawRecord]) {
     let mut counters: BTreeMap<CounterId, Counter> = BTreeMap::new();
     let mut rows: BTreeMap<RowKey, BTreeMap<String, i64>> = BTreeMap::new();
     for (place, raw) in (0..).map(Place::from_stored).zip(records) {
@@ -206,7 +206,7 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// The first line of the input is the method and the target, and the rest is sent unchanged. The answer is never a server
 /// error.
-pub(super) fn http(data: &[u8]) {
+fn http(data: &[u8]) {
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let rest = data.get(line.len() + 1..).unwrap_or_default();
     let request = [line, b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", rest].concat();
@@ -245,7 +245,7 @@ fn api() -> SocketAddr {
 }
 
 /// Starts a count API over emulated tables, waits until it is ready, and returns its address.
-pub async fn serve(config: Config) -> (SocketAddr, Running) {
+pub(crate) async fn serve(config: Config) -> (SocketAddr, Running) {
     let Store { connection, .. } = Store::start().await;
     Checkpoints::new(&connection).config(None).await.expect("an emulator does not fail");
     let (deployment, topic) = (DeploymentId("fuzz".into()), TopicId("fuzz".into()));
