@@ -4,7 +4,8 @@
 use clap::ValueEnum;
 
 /// A pipeline with one rule broken. Each mutant is made at a port or on the wire, by changing what the real service sends or
-/// receives there, so that the services contain no test switches.
+/// receives there, so that the services contain no test switches. They stand in the order of what they break, which
+/// comparisons rely on: rows, the log, answers, losses, recounts, Regions, milestones, lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Mutant {
     /// A removal deletes the row.
@@ -23,14 +24,30 @@ pub enum Mutant {
     ReplayClosed,
     /// The filter stored with a position belongs to an earlier position.
     StaleFilter,
-    /// A fold does not compare back-links.
-    NoBackLink,
     /// A process has several messages under way in one partition.
     TwoUnderWay,
     /// A relay begins after the last message that was sent instead of the last acknowledged one.
     BehindSent,
     /// A relay claims everything up to the read that reached the tip, without a margin.
     NoMargin,
+    /// The API reads the standing after the counter.
+    StandingLast,
+    /// The cache gets a standing before the values that belong to it.
+    StandingFirst,
+    /// A relay uses its machine's clock.
+    LocalClock,
+    /// The time by which every acknowledged event is a row is paired with an older standing.
+    SafeUnpaired,
+    /// A fold does not compare back-links.
+    NoBackLink,
+    /// The first section after a take-over has no back-link.
+    NoTakeOverLink,
+    /// A loss is announced after the records that follow it.
+    LateAnnouncement,
+    /// A counter does not store the last loss announced before it.
+    NoGap,
+    /// Announced losses are compared by their numbers, which come from the clocks of the processes that found them.
+    LossesByNumber,
     /// A recount's tail begins at the end of the log.
     TailAtEnd,
     /// A recount's tail accepts copies.
@@ -39,30 +56,14 @@ pub enum Mutant {
     NoMarkerWait,
     /// A correction does not state how many corrections it has seen.
     Unseen,
-    /// A loss is announced after the records that follow it.
-    LateAnnouncement,
-    /// A counter does not store the last loss announced before it.
-    NoGap,
-    /// The API reads the standing after the counter.
-    StandingLast,
-    /// The cache gets a standing before the values that belong to it.
-    StandingFirst,
     /// A correction does not name the last loss that its recount knew.
     LossUnnamed,
     /// A recount's tail begins before the announcement of a loss.
     TailBeforeLoss,
     /// The announcement of a lost part of the stream does not advance the filter.
     NotRaised,
-    /// The first section after a take-over has no back-link.
-    NoTakeOverLink,
-    /// Announced losses are compared by their numbers, which come from the clocks of the processes that found them.
-    LossesByNumber,
     /// A row key counts as settled once its correction is sent.
     SettledBySending,
-    /// A relay uses its machine's clock.
-    LocalClock,
-    /// The time by which every acknowledged event is a row is paired with an older standing.
-    SafeUnpaired,
     /// Another Region's entry replaces a later one.
     EarlierEntry,
     /// A standing of another Region counts for another partition than its own.
@@ -120,21 +121,6 @@ impl Mutant {
         self <= Self::ReplayClosed
     }
 
-    /// Whether it breaks a part of recounting.
-    pub(crate) fn is_of_recount(self) -> bool {
-        matches!(
-            self,
-            Self::TailAtEnd
-                | Self::TailUnfiltered
-                | Self::NoMarkerWait
-                | Self::Unseen
-                | Self::LossUnnamed
-                | Self::TailBeforeLoss
-                | Self::NotRaised
-                | Self::SettledBySending
-        )
-    }
-
     /// Whether it shows when parts of the stream or of the log are lost.
     pub(crate) fn is_of_losses(self) -> bool {
         matches!(
@@ -155,12 +141,12 @@ impl Mutant {
 
     /// Whether it shows where there are two Regions.
     pub(crate) fn is_of_regions(self) -> bool {
-        matches!(self, Self::EarlierEntry | Self::ForeignStanding | Self::LossUncarried | Self::LateBelieved)
+        (Self::EarlierEntry..=Self::LateBelieved).contains(&self)
     }
 
     /// Whether it breaks the recording of milestones.
     pub(crate) fn is_of_milestones(self) -> bool {
-        matches!(self, Self::LateRecord | Self::NoVersion | Self::Overwrite)
+        (Self::LateRecord..=Self::Overwrite).contains(&self)
     }
 
     /// Whether it breaks how lists are made from the log.

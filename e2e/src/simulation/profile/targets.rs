@@ -20,20 +20,12 @@ impl Profile {
     pub(super) fn target(&mut self, mutant: Mutant, chance: &Chance) {
         match mutant {
             of_rows if of_rows.is_of_rows() => self.target_rows(of_rows, chance),
-            Mutant::StaleFilter | Mutant::TwoUnderWay | Mutant::BehindSent => self.target_log(mutant),
-            Mutant::NoMargin
-            | Mutant::StandingLast
-            | Mutant::StandingFirst
-            | Mutant::LocalClock
-            | Mutant::SafeUnpaired => self.target_answers(mutant),
-            Mutant::NoBackLink
-            | Mutant::NoTakeOverLink
-            | Mutant::LateAnnouncement
-            | Mutant::NoGap
-            | Mutant::LossesByNumber => self.target_losses(mutant),
-            Mutant::LateRecord | Mutant::NoVersion | Mutant::Overwrite => self.target_milestones(mutant),
+            of_the_log if of_the_log <= Mutant::BehindSent => self.target_log(of_the_log),
+            of_answers if of_answers <= Mutant::SafeUnpaired => self.target_answers(of_answers),
+            of_losses if of_losses <= Mutant::LossesByNumber => self.target_losses(of_losses),
+            of_recounts if of_recounts <= Mutant::SettledBySending => self.target_recount(of_recounts),
             of_regions if of_regions.is_of_regions() => self.target_regions(of_regions),
-            of_recount if of_recount.is_of_recount() => self.target_recount(of_recount),
+            of_milestones if of_milestones.is_of_milestones() => self.target_milestones(of_milestones),
             of_lists => self.target_lists(of_lists),
         }
     }
