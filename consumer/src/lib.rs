@@ -6,6 +6,7 @@ pub mod letter;
 pub mod metrics;
 mod misrouted;
 mod partition;
+mod trace;
 
 pub use app::{App, OpenTopic, Ports, replay_group};
 pub use args::{Args, Config, ReadSettings, group_of, letters_of};

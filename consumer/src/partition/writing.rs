@@ -12,10 +12,11 @@ use tally_core::register::{Adding, Answer, Attempt, Progress, Row, Settled, Stan
 use tally_core::topic::{Offset, Partition};
 use tally_core::{Map, Set};
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::{End, Held, Shared};
 use crate::metrics;
+use crate::trace::Links;
 
 /// After how many tries the log says that the store is busy, and how often.
 const SOME_TRIES: u32 = 3;
@@ -144,7 +145,7 @@ impl Held {
 
     fn send_rows(&mut self, permit: OwnedSemaphorePermit, trigger: &'static str) {
         let attempts = self.progress.cut(self.most_ready());
-        let span = tracing::info_span!("flush", partition = %self.log.partition(), rows = attempts.len(), trigger);
+        let span = self.span(&attempts, trigger);
         let (shared, confirmed) = (Arc::clone(&self.shared), self.confirmed);
         // The rows that are left have waited as long.
         self.writing.rows_due = self.writing.rows_due.filter(|_| self.progress.ready() > 0);
@@ -158,6 +159,17 @@ impl Held {
             (attempts, written)
         };
         self.begin(request.instrument(span), |held, (attempts, written)| held.written(&attempts, written));
+    }
+
+    /// Returns the span of a request, which names the spans that its records came from.
+    fn span(&self, attempts: &[Attempt], trigger: &str) -> Span {
+        let runs = attempts.iter().filter_map(|attempt| {
+            let offset = attempt.write.version.offset();
+            Some((self.reading.runs.at(offset)?, offset))
+        });
+        let runs: Vec<_> = runs.collect();
+        let links = Links::of(runs.iter().filter_map(|(run, offset)| run.at(*offset))).to_string();
+        tracing::info_span!("flush", partition = %self.log.partition(), rows = attempts.len(), trigger, links)
     }
 
     /// Takes in the outcomes of a request of rows. Returns the end, if one follows.

@@ -1,0 +1,92 @@
+//! W3C trace context of records: the span of a request names the spans of the producers that sent its records.
+
+use std::fmt;
+
+use tally_core::ports::log::Record;
+
+/// How many links one batch keeps; the rest are counted.
+const MAX_LINKS: usize = 16;
+
+/// The spans that a batch's records came from, as `trace-span` pairs of hexadecimal ids.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Links {
+    kept: Vec<String>,
+    more: usize,
+}
+
+impl Links {
+    /// Returns the links of `records`.
+    pub(crate) fn of<'a>(records: impl Iterator<Item = Record<'a>>) -> Self {
+        let mut links = Self::default();
+        records.for_each(|record| links.follow(record));
+        links
+    }
+
+    /// Takes note of the span a record came from, if it names one.
+    fn follow(&mut self, record: Record<'_>) {
+        if record.headers().len() == 0 {
+            return;
+        }
+        let parent = record.header("traceparent").and_then(parse);
+        match parent {
+            None => {}
+            Some(link) if self.kept.contains(&link) => {}
+            Some(link) if self.kept.len() < MAX_LINKS => self.kept.push(link),
+            Some(_) => self.more += 1,
+        }
+    }
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kept.join(" "))?;
+        if self.more > 0 { write!(f, " and {} more", self.more) } else { Ok(()) }
+    }
+}
+
+/// Reads `version-trace-parent-flags`, all in lower-case hexadecimal; ids of zeros are none.
+fn parse(header: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(header).ok()?;
+    let mut fields = text.split('-');
+    let (version, trace, span, flags) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let hex = |text: &str, len| text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let known = hex(version, 2) && version != "ff" && hex(flags, 2) && (version != "00" || fields.next().is_none());
+    let id = |text: &str, len| hex(text, len) && text.bytes().any(|b| b != b'0');
+    (known && id(trace, 32) && id(span, 16)).then(|| format!("{trace}-{span}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::ports::log::Records;
+    use tally_core::time::UnixMillis;
+    use tally_core::topic::Offset;
+
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn only_a_well_formed_parent_is_followed() {
+        assert_eq!(parse(PARENT.as_bytes()).unwrap(), "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7");
+        let future = format!("01{}-extra", &PARENT[2..]);
+        assert!(parse(future.as_bytes()).is_some(), "a later version may have more fields");
+        let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+        let upper = PARENT.to_uppercase();
+        for bad in ["", "00", zeros, &upper, &PARENT[..54], &format!("{PARENT}-x"), &format!("ff{}", &PARENT[2..])] {
+            assert_eq!(parse(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!(parse(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_batch_keeps_some_links_and_counts_the_rest() {
+        let mut records = Records::default();
+        for n in 0..40 {
+            let parent = format!("00-{:032x}-{:016x}-01", n / 2 + 1, 1);
+            records.push(Offset(n), UnixMillis(0), None, None, [("traceparent", Some(parent.as_bytes()))]);
+        }
+        let said = Links::of(records.iter()).to_string();
+        assert_eq!(said.matches('-').count(), MAX_LINKS, "{said}");
+        assert!(said.ends_with(" and 8 more"), "{said}");
+    }
+}
