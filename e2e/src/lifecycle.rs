@@ -7,6 +7,7 @@
 mod checkpoints;
 mod restore;
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -56,6 +57,16 @@ pub enum What {
     },
 }
 
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restore { lose } => write!(f, "restore --lose {lose:?}"),
+            Self::LoseCheckpoints => f.write_str("lose-checkpoints"),
+            Self::LoseCounts { posts } => write!(f, "lose-counts --posts {posts}"),
+        }
+    }
+}
+
 impl Lifecycle {
     /// Runs it and prints its report.
     ///
@@ -82,7 +93,8 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
         What::LoseCounts { posts } => lose_counts(&stage, &mut story, *posts).await,
     };
     lived.with_context(|| stage.fleet.tails(&story.notes.join("\n")))?;
-    Ok(report(&format!("{what:?}: seed {}", ground.seed), &story, &stage, &stage.judge().await?, roles))
+    let cached = stage.engines.redis().is_some();
+    Ok(report(&format!("{what}: seed {}", ground.seed), &story, &stage.judge().await?, cached, roles))
 }
 
 /// The four tables of a deployment, without their prefix.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
@@ -42,6 +42,16 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     ours.for_each(|name| _ = command.env_remove(name));
     command.stdin(Stdio::null());
     command
+}
+
+/// A standard input that contains `text`.
+///
+/// # Panics
+/// If no temporary file can be created.
+pub fn input(text: &str) -> Stdio {
+    let mut file = scratch().expect("a temporary file can be made");
+    file.write_all(text.as_bytes()).and_then(|()| file.rewind()).expect("it can be written");
+    file.into()
 }
 
 /// A file that is deleted with its last handle.

@@ -171,13 +171,14 @@ pub async fn fight(
         names.push(campaign.to_string());
         stage.engines.calm();
     }
+    let cached = stage.engines.redis().is_some();
     let judgement = stage.judge().await?;
     let head = format!("{}: seed {}, {:.0} s", names.join(", "), ground.seed, began.elapsed().as_secs_f64());
-    Ok(report(&head, &actions, &stage, &judgement, Roles::Kept))
+    Ok(report(&head, &actions, &judgement, cached, Roles::Kept))
 }
 
-pub(crate) fn report(head: &str, actions: &Actions, stage: &Stage, judgement: &Judgement, roles: Roles) -> String {
-    let Judgement { compared, recount, during, drained, spared } = judgement;
+pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool, roles: Roles) -> String {
+    let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
     let mut text = format!("{head}\n");
     for (what, recoveries) in &actions.table {
         let _ = writeln!(text, "  {what:<28} {recoveries}");
@@ -186,14 +187,13 @@ pub(crate) fn report(head: &str, actions: &Actions, stage: &Stage, judgement: &J
         let _ = writeln!(text, "  {note}");
     }
     for service in Service::ALL {
-        let (Some(before), Some(during)) = (stage.before.get(&service), during.get(&service)) else { continue };
+        let (Some(before), Some(during)) = (before.get(&service), during.get(&service)) else { continue };
         let [before, during] = [before >> 20, during >> 20];
         let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, peak {during} MiB");
     }
-    let _ = writeln!(text, "  answers of the api          {}", stage.answers);
-    let Count { answers, exact, lies } = stage.honesty.count();
+    let _ = writeln!(text, "  answers of the api          {answers}");
+    let Count { answers, exact, lies } = honest;
     let _ = writeln!(text, "  counts answered             {answers}, {exact} exact, {lies} wrong");
-    let (said, doubtful) = (stage.ledger.lock().said(), stage.ledger.lock().truth().doubtful());
     let _ = writeln!(text, "  events produced             {said}, {doubtful} amounts without acknowledgement");
     let _ = writeln!(text, "  rows equal the events       {} rows, {} of them cells", compared.rows, compared.cells);
     let _ = writeln!(
@@ -201,7 +201,7 @@ pub(crate) fn report(head: &str, actions: &Actions, stage: &Stage, judgement: &J
         "  counts equal the rows       {} counters, also in the api's answers, all exact",
         compared.counters
     );
-    let cache = if stage.engines.redis().is_some() {
+    let cache = if cached {
         format!("{} counters, none stale", compared.cached)
     } else {
         "not tested: redis-server is not installed".to_owned()

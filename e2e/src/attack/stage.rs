@@ -21,7 +21,7 @@ use crate::attack::laws::{self, Compared, Found};
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
 use crate::attack::load::{self, Answers, Parts, Shared, produce, read};
 use crate::simulation::events::Crowd;
-use crate::simulation::honest::Honesty;
+use crate::simulation::honest::{Count, Honesty};
 
 /// How long the pipeline may take to catch up. The in-process cluster lets a group wait for almost a session timeout at each
 /// step of a rebalance, and a killed member costs several steps after its own session has timed out.
@@ -52,8 +52,7 @@ pub(crate) struct Stage {
     pub(crate) clock: Clock,
     pub(crate) crowd: Crowd,
     pub(crate) ledger: Shared,
-    /// The memory before the attack.
-    pub(crate) before: BTreeMap<Service, u64>,
+    before: BTreeMap<Service, u64>,
     producer: Worker,
     rate: u64,
     readers: Vec<Worker>,
@@ -101,11 +100,16 @@ pub struct Under {
     rate: Option<u64>,
 }
 
-/// The result of a campaign, beside what the stage knows.
+/// The result of a campaign.
 pub(crate) struct Judgement {
+    pub(crate) said: u64,
+    pub(crate) doubtful: usize,
     pub(crate) compared: Compared,
     pub(crate) recount: Found,
+    pub(crate) before: BTreeMap<Service, u64>,
     pub(crate) during: BTreeMap<Service, u64>,
+    pub(crate) answers: String,
+    pub(crate) honest: Count,
     pub(crate) drained: Duration,
     /// Permissions of the services' roles that were not used.
     pub(crate) spared: Vec<String>,
@@ -236,14 +240,17 @@ impl Stage {
 
     /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that
     /// has to find nothing, and a graceful stop.
-    pub(crate) async fn judge(&self) -> anyhow::Result<Judgement> {
+    pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
         self.engines.calm();
         self.all_well()?;
         self.fall_silent().await;
         self.fleet.ready().await?;
         self.engines.without_ghosts().await?;
         self.counted().await?;
-        let truth = self.ledger.lock().truth();
+        let (said, truth) = {
+            let ledger = self.ledger.lock();
+            (ledger.said(), ledger.truth())
+        };
         let abroad = self.abroad.as_deref();
         let compared = laws::judge(&self.engines, abroad, &self.fleet, &truth).await?;
         let recount = laws::audit(&self.fleet.launcher).await?;
@@ -262,8 +269,11 @@ impl Stage {
         let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
         let spared = self.engines.emulator.unused_grants().into_iter().filter(ours).collect();
         well(&self.tasks)?;
-        self.honesty.verdict()?;
-        Ok(Judgement { compared, recount, during, drained, spared })
+        let answers = self.answers.to_string();
+        let honest = self.honesty.verdict()?;
+        let doubtful = truth.doubtful();
+        let before = self.before;
+        Ok(Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared })
     }
 }
 

@@ -24,7 +24,6 @@ use tally_core::fold::Position;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tally_service::Clock;
-use tally_testkit::BEGAN;
 use tokio::sync::OnceCell;
 
 use crate::simulation::faults::Coverage;
@@ -35,7 +34,7 @@ use crate::simulation::mutant::Mutant;
 use crate::simulation::rewrite::announced_nowhere;
 use crate::simulation::trace::Trace;
 use crate::simulation::wire::tampered::Earlier;
-use crate::simulation::world::settings;
+use crate::simulation::world::{BEGAN, settings};
 use crate::undisturbed;
 
 /// The HTTP client of one process.

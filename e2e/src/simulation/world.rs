@@ -15,9 +15,10 @@ use tally_core::changes::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::TopicReader as _;
+use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
-use tally_testkit::{BEGAN, every};
+use tally_testkit::every;
 
 use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::Breaches;
@@ -36,6 +37,9 @@ use crate::simulation::wire::Wire;
 use crate::simulation::wire::tampered::Remembered;
 use crate::tables::Tables;
 use crate::undisturbed;
+
+/// The time at which every schedule begins.
+pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// The capacity of the cache in counters.
 const CACHED: usize = 10_000;

@@ -89,19 +89,21 @@ pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under:
         actions.recovered(format!("exact: {name}"), healed);
     }
     regions.fall_silent().await?;
+    let Regions { stages, parts, orders: _orders, mirrors, .. } = regions;
     let mut judged = Vec::new();
-    for (name, stage) in NAMES.into_iter().zip(&regions.stages) {
-        judged.push((name, stage, Box::pin(stage.judge()).await.context(name)?));
+    for (name, stage) in NAMES.into_iter().zip(stages) {
+        let cached = stage.engines.redis().is_some();
+        judged.push((name, Box::pin(stage.judge()).await.context(name)?, cached));
     }
-    well(&regions.mirrors)?;
-    for (name, part) in &regions.parts {
+    well(&mirrors)?;
+    for (name, part) in &parts {
         let Count { answers, exact, lies } = part.verdict().with_context(|| format!("the part of {name}"))?;
         actions.notes.push(format!("parts of {name} answered         {answers}, {exact} exact, {lies} wrong"));
     }
     let mut text = String::new();
-    for (name, stage, judgement) in judged {
+    for (name, judgement, cached) in judged {
         let head = format!("regions, {name}: seed {}, {:.0} s", ground.seed, began.elapsed().as_secs_f64());
-        text += &report(&head, &std::mem::take(&mut actions), stage, &judgement, Roles::Kept);
+        text += &report(&head, &std::mem::take(&mut actions), &judgement, cached, Roles::Kept);
     }
     Ok(text)
 }
