@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use parking_lot::Mutex;
 use tally_adapters::dynamodb::Consistency;
 use tally_core::ids::CounterId;
 use tally_emulator::{Config, Latency};
 
 use crate::meter::Counted;
 use crate::pipeline::{Pipeline, Sizes};
-use crate::scale::load::{Found, Load, observed};
+use crate::scale::load::{Load, Rows};
 
 /// The period of the load.
 const TICK: Duration = Duration::from_millis(10);
@@ -88,7 +87,7 @@ pub struct Outcome {
     pub asked: [Counted; 2],
     /// The number of posts with a wrong count.
     pub wrong_counts: u64,
-    /// The number of rows beyond those of the likes, and of changes that no like makes.
+    /// The number of rows that no event has written.
     pub wrong_rows: u64,
 }
 
@@ -116,8 +115,8 @@ impl Scale {
     /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
         let mut pipeline = Pipeline::sized(self.sizes()).await;
-        let rows = observed(&pipeline.emulator)?;
-        let mut load = Load::new(self.posts, self.rate, self.partitions);
+        let rows = Rows::of(&pipeline.emulator)?;
+        let mut load = Load::new(self.posts, self.rate, self.partitions, rows.clone());
         pipeline.start(Vec::new());
         let mut outcome = Outcome::default();
         let began = pipeline.clock.now();
@@ -133,8 +132,7 @@ impl Scale {
         rest(&load, &pipeline, &rows).await?;
         outcome.said = load.said();
         outcome.drained = pipeline.clock.now().since(ended);
-        let Found { there, changed, .. } = *rows.lock();
-        outcome.wrong_rows = there - outcome.said + changed;
+        outcome.wrong_rows = rows.wrong();
         outcome.wrong_counts = self.wrong_counts(&load, &pipeline).await?;
         ensure!(began < ended, "no time has passed");
         for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
@@ -170,7 +168,7 @@ impl Scale {
         &self,
         load: &mut Load,
         pipeline: &Pipeline,
-        rows: &Mutex<Found>,
+        rows: &Rows,
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
         let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
@@ -181,7 +179,7 @@ impl Scale {
                 let likes = likes(pipeline, &load.looked_at()).await?;
                 outcome.staleness.extend(load.ages(likes.into_iter(), pipeline.clock.now()));
             }
-            outcome.behind = outcome.behind.max(load.said().saturating_sub(rows.lock().there));
+            outcome.behind = outcome.behind.max(load.said() - rows.there());
         }
         Ok(())
     }
@@ -191,7 +189,7 @@ impl Scale {
         second: u64,
         load: &Load,
         pipeline: &Pipeline,
-        rows: &Mutex<Found>,
+        rows: &Rows,
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
         let looks = usize::try_from(self.every).unwrap_or(1) * 10 * load.looked_at().len();
@@ -206,7 +204,7 @@ impl Scale {
         print_line(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
             self.rate,
-            load.said().saturating_sub(rows.lock().there),
+            load.said() - rows.there(),
             part(&latest, 50),
             part(&latest, 99),
             share(throttled, statements + throttled),
@@ -229,17 +227,14 @@ fn print_line(line: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until every like is a row and counted.
-async fn rest(load: &Load, pipeline: &Pipeline, rows: &Mutex<Found>) -> anyhow::Result<()> {
+async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<()> {
     let ended = pipeline.clock.now();
-    loop {
-        let (Found { there, counted, .. }, said) = (*rows.lock(), load.said());
-        if there.min(counted) >= said {
-            return Ok(());
-        }
-        let waited = pipeline.clock.now().since(ended);
-        ensure!(waited < PATIENCE, "{there} rows and {counted} counted of {said} after {waited:?}");
+    while rows.there().min(rows.counted()) < load.said() {
         pipeline.clock.sleep(Duration::from_millis(100)).await;
+        let (said, waited) = (load.said(), pipeline.clock.now().since(ended));
+        ensure!(waited < PATIENCE, "{} rows and {} counted of {said} after {waited:?}", rows.there(), rows.counted());
     }
+    Ok(())
 }
 
 /// The values of counters. One that is missing or cannot be read is left out.

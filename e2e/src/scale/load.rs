@@ -29,7 +29,7 @@ pub(super) struct Load {
     chance: Chance,
     /// The cumulative share of each post but the busy one.
     upper: Vec<f64>,
-    said: u64,
+    rows: Rows,
     /// The number of likes of each post.
     counts: Vec<i64>,
     /// The time of each like of the sampled posts.
@@ -37,7 +37,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(posts: u32, rate: u64, partitions: u32) -> Self {
+    /// Likes whose rows will be in `rows`.
+    pub(super) fn new(posts: u32, rate: u64, partitions: u32, rows: Rows) -> Self {
         let mut total = 0.0;
         let weights: Vec<f64> = (1..posts)
             .map(|rank| {
@@ -51,20 +52,20 @@ impl Load {
             partitions,
             chance: Chance::seeded(7),
             upper: weights.into_iter().map(|upper| upper / total).collect(),
-            said: 0,
+            rows,
             counts: vec![0; posts as usize],
             times: looked_at.map(|post| (post, Vec::new())).collect(),
         }
     }
 
     pub(super) fn said(&self) -> u64 {
-        self.said
+        self.rows.0.lock().said.len() as u64
     }
 
     /// Produces the likes of one period.
     pub(super) fn produce(&mut self, broker: &Broker, now: UnixMillis, tick: u64, ticks: u64) -> anyhow::Result<()> {
         for _ in self.rate * tick / ticks..self.rate * (tick + 1) / ticks {
-            let nth = self.said;
+            let nth = self.said();
             let post = if nth.is_multiple_of(BUSY) { 0 } else { self.other() };
             let value = format!(r#"{{"post_id":"p-{post}","user_id":"u-{nth}","action":"like"}}"#);
             let key = format!("p-{post}");
@@ -72,7 +73,7 @@ impl Load {
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
             broker.append(record, now).context("cannot append a like")?;
-            self.said += 1;
+            self.rows.0.lock().said.push(u32::try_from(post).unwrap_or(u32::MAX));
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
                 times.push(now);
@@ -110,36 +111,71 @@ fn likes(post: usize) -> CounterId {
     CounterId::likes(PostId::new(&format!("p-{post}")).expect("a letter and digits are an id"))
 }
 
-/// What was observed of the rows and the counts.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Found {
-    /// The number of new rows.
-    pub(super) there: u64,
-    /// The number of changes of rows that were there already, which no like makes.
-    pub(super) changed: u64,
+/// The rows and the counts. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Rows(Arc<Mutex<Found>>);
+
+#[derive(Default)]
+struct Found {
+    /// The post of each like, in order.
+    said: Vec<u32>,
+    /// Whether each like is a row.
+    is_there: Vec<bool>,
+    there: u64,
     /// The sum of all counts.
-    pub(super) counted: u64,
+    counted: i64,
+    /// The number of changes that no like makes.
+    wrong: u64,
 }
 
-/// Observes the rows and counts in `emulator` from now on.
-pub(super) fn observed(emulator: &Emulator) -> Result<Arc<Mutex<Found>>, ControlError> {
-    let found = Arc::<Mutex<Found>>::default();
-    let kept = Arc::clone(&found);
-    emulator.watch("likes", move |changed| {
-        let user = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id"));
-        // The table has other items, such as the markers of recounts.
-        if user.is_some_and(|user| user.starts_with("u-")) {
-            match changed.old {
-                None => kept.lock().there += 1,
-                Some(_) => kept.lock().changed += 1,
-            }
+impl Rows {
+    /// Observes the rows and counts in `emulator` from now on.
+    pub(super) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
+        let rows = Self::default();
+        let kept = rows.clone();
+        emulator.watch("likes", move |changed| {
+            let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
+                return;
+            };
+            // Other items of the table, such as the markers of recounts.
+            let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
+            let is_new = changed.old.is_none();
+            kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref());
+        })?;
+        let kept = rows.clone();
+        emulator.watch("like_counts", move |changed| {
+            let likes = |item: &Option<Item>| item.as_ref().and_then(|item| item.whole("likes")).unwrap_or(0);
+            kept.0.lock().counted += likes(&changed.new) - likes(&changed.old);
+        })?;
+        Ok(rows)
+    }
+
+    pub(super) fn there(&self) -> u64 {
+        self.0.lock().there
+    }
+
+    pub(super) fn counted(&self) -> u64 {
+        u64::try_from(self.0.lock().counted).unwrap_or(0)
+    }
+
+    pub(super) fn wrong(&self) -> u64 {
+        self.0.lock().wrong
+    }
+}
+
+impl Found {
+    /// Records a new row of the user of the `nth` like; `None` stands for any other change.
+    fn note(&mut self, nth: usize, row: Option<&Item>) {
+        if self.is_there.len() <= nth {
+            self.is_there.resize(nth + 1, false);
         }
-    })?;
-    let kept = Arc::clone(&found);
-    emulator.watch("like_counts", move |changed| {
-        let likes = |item: &Option<Item>| item.as_ref().and_then(|item| item.whole("likes")).unwrap_or(0);
-        let counted = &mut kept.lock().counted;
-        *counted = counted.saturating_add_signed(likes(&changed.new) - likes(&changed.old));
-    })?;
-    Ok(found)
+        let post = row.and_then(|row| row.text("pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
+        let post = post.and_then(|(post, _)| post.parse().ok());
+        if post.is_none() || post != self.said.get(nth).copied() || self.is_there[nth] {
+            self.wrong += 1;
+            return;
+        }
+        self.is_there[nth] = true;
+        self.there += 1;
+    }
 }
