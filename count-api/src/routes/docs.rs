@@ -1,10 +1,14 @@
 //! Serves the OpenAPI document, which is generated from the routes, and the page that shows it, whose files are in the
 //! binary.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use axum::Router;
-use axum::http::{StatusCode, header};
-use axum::middleware::map_response;
-use axum::response::{IntoResponse, Response};
+use axum::extract::RawPathParams;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
@@ -16,7 +20,7 @@ use utoipa::openapi::{
     ResponseBuilder, ServerBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
-use utoipa_swagger_ui::{Config, SwaggerUi};
+use utoipa_swagger_ui::Config;
 
 use super::hashtags;
 use crate::error::{LoggedCause, Problem, ProblemDocument};
@@ -62,23 +66,40 @@ const TAGS: [(&str, &str); 4] = [
 /// Returns the routes of the page and the document, which need no token.
 pub(super) fn routes(document: &OpenApi) -> Router {
     let document = Bytes::from(document.to_json().expect("the document is made of texts and numbers"));
-    Router::from(SwaggerUi::new("/docs").config(Config::from(DOCUMENT)))
-        .layer(map_response(page))
+    let config = Arc::new(Config::from(DOCUMENT));
+    let page = get(async move |path: Result<RawPathParams, RawPathParamsRejection>| match path {
+        Ok(path) => asset(&path, config),
+        Err(_) => Problem::BadPath.into_response(),
+    });
+    Router::new()
         .route(DOCUMENT, get(async move || ([(header::CONTENT_TYPE, "application/json")], document)))
+        .route("/docs", get(async || Redirect::to("/docs/")))
+        .route("/docs/", page.clone())
+        .route("/docs/{*asset}", page)
 }
 
-/// Turns an answer about the page into ours: a file says what it may load, and an error is a problem.
-async fn page(answer: Response) -> Response {
-    const POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:";
-    match answer.status() {
-        StatusCode::OK => {
-            ([(header::CONTENT_SECURITY_POLICY, POLICY), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], answer)
-                .into_response()
+/// Returns a file of the page. It is looked up among those in the binary, so no path leads to the file system.
+fn asset(path: &RawPathParams, config: Arc<Config<'static>>) -> Response {
+    let name = path.iter().next().map_or("", |(_, name)| name);
+    match utoipa_swagger_ui::serve(name, config) {
+        Ok(Some(file)) => {
+            let kind = HeaderValue::from_str(&file.content_type);
+            let kind = kind.unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+            let policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:";
+            // The files have megabytes; the answer borrows them.
+            let bytes = match file.bytes {
+                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+                Cow::Owned(bytes) => Bytes::from(bytes),
+            };
+            let headers = [
+                (header::CONTENT_TYPE, kind),
+                (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)),
+                (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
+            ];
+            (headers, bytes).into_response()
         }
-        StatusCode::BAD_REQUEST => Problem::BadPath.into_response(),
-        StatusCode::NOT_FOUND => Problem::NoRoute.into_response(),
-        StatusCode::INTERNAL_SERVER_ERROR => Problem::Internal(LoggedCause::new("a file of the page")).into_response(),
-        _ => answer,
+        Ok(None) => Problem::NoRoute.into_response(),
+        Err(error) => Problem::Internal(LoggedCause::new(&error)).into_response(),
     }
 }
 

@@ -134,6 +134,4 @@ async fn the_page_is_served_from_the_binary_and_nothing_else_is() {
         assert!([400, 404].contains(&answer.status.as_u16()), "{path}: {}", answer.status);
         answer.problem();
     }
-    assert_eq!(get(api.address, "/docs/%ff").await.problem(), "bad-path");
-    assert!(page.header("content-security-policy").is_some() && page.header("x-content-type-options").is_some());
 }
