@@ -254,23 +254,31 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn open_new_loss(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<LossNumber> {
-        self.open_next(now, kind, what, false).await.map(|(number, _)| number)
+        self.open_next(now, kind, what, |_| false).await.map(|(number, _)| number)
     }
 
-    /// Opens a loss, and returns its number and whether it opened it: `once`, it opens none where one of the same kind
-    /// and text is stored, open or closed.
-    pub(super) async fn open_next(
+    /// Opens a loss unless one of the same kind and text is stored, open or closed. Returns whether it opened one.
+    /// Processes that find the loss at the same time round it up to the same second, and so use the same number; where
+    /// they do not, one more loss does no harm.
+    pub(super) async fn open_loss_once(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<bool> {
+        let second = UnixMillis(now.0.div_ceil(1000) * 1000);
+        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
+        self.open_next(second, kind, what, is_same).await.map(|(_, is_new)| is_new)
+    }
+
+    /// Returns the number of a stored loss that is `known`, or opens a loss and returns its number; and whether it
+    /// opened it.
+    async fn open_next(
         &self,
         now: UnixMillis,
         kind: &str,
         what: &str,
-        once: bool,
+        known: impl Fn(&Loss) -> bool + Send,
     ) -> Outcome<(LossNumber, bool)> {
         let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
         for _ in 0..ATTEMPTS {
             let losses = self.losses().await?;
-            let is_same = |(_, loss): &(&LossNumber, &Loss)| loss.kind == kind && loss.what == what;
-            if let Some((number, _)) = losses.0.iter().find(is_same).filter(|_| once) {
+            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| known(loss)) {
                 return Ok((*number, false));
             }
             let number = losses.next(now);

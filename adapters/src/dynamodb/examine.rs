@@ -45,12 +45,16 @@ impl Connection {
     /// # Errors
     /// The tables cannot be listed.
     pub async fn prefixes(&self) -> Outcome<Vec<String>> {
-        let (mut prefixes, mut pages) = (Vec::new(), self.client.list_tables().into_paginator().send());
+        let (mut prefixes, mut after) = (Vec::new(), None);
         for _ in 0..PAGES {
-            let Some(page) = pages.next().await else { break };
-            let page = page.map_err(|error| fault("the list of tables", &error))?;
-            let names = page.table_names().iter().filter_map(|name| name.strip_suffix("like_counts"));
+            let list = self.client.list_tables().set_exclusive_start_table_name(after);
+            let reply = list.send().await.map_err(|error| fault("the list of tables", &error))?;
+            let names = reply.table_names().iter().filter_map(|name| name.strip_suffix("like_counts"));
             prefixes.extend(names.map(str::to_owned));
+            after = reply.last_evaluated_table_name;
+            if after.is_none() {
+                break;
+            }
         }
         Ok(prefixes)
     }

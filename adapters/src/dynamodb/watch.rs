@@ -101,12 +101,9 @@ async fn has_loss(changes: &Changes) -> Outcome<bool> {
     Ok(changes.losses().await?.open().any(|(_, loss)| loss.kind == LOSS))
 }
 
-/// Opens the loss of a table, unless it is stored already. Processes that find it at the same time round that up to the
-/// same second, and so use the same number; where they do not, one more loss does no harm.
+/// Opens the loss of a table, unless it is stored already.
 pub(super) async fn open_loss(changes: &Changes, now: UnixMillis, what: &str) -> Outcome<()> {
-    let second = UnixMillis(now.0.div_ceil(1000) * 1000);
-    let (_, is_new) = changes.open_next(second, LOSS, what, true).await?;
-    if is_new {
+    if changes.open_loss_once(now, LOSS, what).await? {
         tracing::error!(kind = LOSS, what, "something is lost: nothing is called exact until a recount has passed");
     }
     Ok(())
