@@ -11,12 +11,11 @@ use clap::Subcommand;
 use serde_json::json;
 use tally_consumer::letters_of;
 use tally_core::ids::{CounterId, CounterKind, PostId};
-use tally_service::{Invalid, Until};
+use tally_service::Invalid;
 
 use self::judged::Found;
 use self::verify::Draw;
-use crate::desk::{Desk, Where, speaking};
-use crate::ended;
+use crate::desk::{Desk, Where};
 use crate::health::{FOUND_SOMETHING, UNAVAILABLE};
 use crate::said::{Answer, Table, plain};
 
@@ -67,13 +66,11 @@ impl Verb {
             letters: Arc::new(desk.reader(&letters_beside(topic, &desk.topic, &desk.dead_letter_topic))?),
             definitions: defined.said_in(topic),
         };
-        let (patience, stop) = (speaking(desk.host.patience()), desk.host.stop());
-        let found = patience.persist("verify the draw", Until::Requested(&stop), || draw.verify()).await;
-        let (verdict, detail, code) = match found {
-            Ok(Found::True(told)) => ("true", told, 0),
-            Ok(Found::False(why)) => ("false", why, FOUND_SOMETHING),
-            Ok(Found::Gone(why)) => ("gone", why, UNAVAILABLE),
-            Err(error) => ("unread", ended::line(&error), UNAVAILABLE),
+        let (verdict, detail, code) = match draw.persist(desk.clock).await {
+            Found::True(told) => ("true", told, 0),
+            Found::False(why) => ("false", why, FOUND_SOMETHING),
+            Found::Gone(why) => ("gone", why, UNAVAILABLE),
+            Found::Unread(fault) => ("unread", fault.to_string(), UNAVAILABLE),
         };
         let text = said(verdict, &detail, definition.name.kind());
         Ok(Answer::new(json!({"verdict": verdict, "detail": detail}), text).exiting_with(code))

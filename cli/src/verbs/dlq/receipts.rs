@@ -35,11 +35,6 @@ pub(in crate::verbs) struct Identity {
 pub(in crate::verbs) struct Identities(BTreeSet<Identity>);
 
 impl Identity {
-    /// Returns the identity of `record` in `partition`.
-    pub(in crate::verbs) fn at(partition: &Partition, record: Record<'_>) -> Self {
-        Self { partition: partition.index, offset: record.offset.0, at: record.at.0 }
-    }
-
     /// Returns which record of `topic` a letter is about; `None` for another topic or a letter of another deployment.
     pub(in crate::verbs) fn of(letter: &Letter<'_>, deployment: &str, topic: &str) -> Option<Self> {
         let (_, partition, offset) = letter.from.filter(|(from, ..)| *from == topic)?;

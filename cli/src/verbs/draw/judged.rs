@@ -1,7 +1,7 @@
 //! Decides what the events in the log prove about a draw. `verify` reads the log: `Sum` adds up the events of a sum,
 //! `Put` keeps those of a set's member.
 
-use serde_json::json;
+use tally_core::fault::Fault;
 use tally_core::ids::MemberKey;
 use tally_core::milestone::{Events, Milestone};
 use tally_core::time::UnixMillis;
@@ -19,6 +19,8 @@ pub(super) enum Found {
     False(String),
     /// The log cannot say it, or can no longer say it, and why.
     Gone(String),
+    /// The log or the tables could not be read in several tries.
+    Unread(Fault),
 }
 
 /// Where an event lies, and when it was written.
@@ -128,12 +130,27 @@ impl Put {
 
 /// Returns a draw as one line of JSON, since an id may hold any character.
 pub(super) fn told(milestone: &Milestone, who: &str, place: Option<&Place>) -> String {
-    let mut told = json!({"n": milestone.n, "winner": who, "at": milestone.at.0, "version": milestone.version});
-    if let Some(Place { partition, offset, at }) = place {
-        told["at"] = json!(at.0);
-        told["topic"] = json!(&*partition.topic);
-        told["partition"] = json!(partition.index);
-        told["offset"] = json!(offset.0);
+    #[derive(serde::Serialize)]
+    struct Line<'a> {
+        n: i64,
+        winner: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        topic: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        partition: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        offset: Option<u64>,
+        at: u64,
+        version: u64,
     }
-    told.to_string()
+    let line = Line {
+        n: milestone.n,
+        winner: who,
+        topic: place.map(|place| &*place.partition.topic),
+        partition: place.map(|place| place.partition.index),
+        offset: place.map(|place| place.offset.0),
+        at: place.map_or(milestone.at, |place| place.at).0,
+        version: milestone.version,
+    };
+    serde_json::to_string(&line).expect("strings and integers always serialise")
 }

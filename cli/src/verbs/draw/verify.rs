@@ -10,6 +10,7 @@
 //! sum with all of them is, all counted. Otherwise the log cannot say which did.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::{Recorded, Recounts};
@@ -23,9 +24,17 @@ use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::Topic;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
+use tally_service::Clock;
 
 use super::judged::{Found, Place, Put, Sum, judged, told};
+use crate::health::say;
 use crate::verbs::dlq::{Identities, Identity, each, letter};
+
+/// How often a verification is tried if something cannot be read.
+const TRIES: u32 = 5;
+
+/// The wait before the next try.
+const BETWEEN: Duration = Duration::from_secs(1);
 
 /// A draw to be verified.
 pub(super) struct Draw {
@@ -43,8 +52,38 @@ pub(super) struct Draw {
     pub(super) definitions: Definitions,
 }
 
+/// Which records of the counter's topic have a dead letter.
+struct Letters {
+    of: Identities,
+    /// If the dead-letter topic has lost its oldest letters: records written up to this time may have had one.
+    lost_until: Option<UnixMillis>,
+}
+
+impl Letters {
+    /// Returns whether `record` of `partition` has a dead letter.
+    fn has(&self, partition: &Partition, record: Record<'_>) -> bool {
+        self.of.has(Identity { partition: partition.index, offset: record.offset.0, at: record.at.0 })
+    }
+}
+
 impl Draw {
-    /// Verifies the draw. Safe to repeat: it only reads.
+    /// Verifies the draw, and tries again a few times if something cannot be read for the moment.
+    pub(super) async fn persist(&self, clock: Clock) -> Found {
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match self.verify().await {
+                Ok(found) => return found,
+                Err(fault) if fault.is_retryable() && left > 0 => {
+                    say(&format!("cannot read the log, trying again: {fault}"));
+                    clock.sleep(BETWEEN).await;
+                }
+                Err(fault) => return Found::Unread(fault),
+            }
+        }
+    }
+
+    /// Verifies the draw once.
     ///
     /// # Errors
     /// The tables or the log cannot be read.
@@ -71,7 +110,7 @@ impl Draw {
 
     /// Looks in all partitions for events that add `member`. The latest that is not younger than the record decides.
     async fn member(&self, milestone: &Milestone, member: &MemberKey) -> Outcome<Found> {
-        let (letters, lost_until) = self.letters().await?;
+        let letters = self.letters().await?;
         let (mut put, topic) = (Put::default(), self.claims.topic(&self.topic_name).await?);
         for (partition, _) in self.topic.logs().await? {
             let log = match self.log(&partition, topic.as_ref()).await? {
@@ -86,7 +125,7 @@ impl Draw {
                     return;
                 }
                 let place = Place { partition: partition.clone(), offset: record.offset, at: record.at };
-                if letters.has(Identity::at(&partition, record)) {
+                if letters.has(&partition, record) {
                     put.with_letter = Some(place);
                 } else {
                     put.take(milestone, place);
@@ -94,7 +133,7 @@ impl Draw {
             };
             each(&*self.topic, &partition, log.start, log.end, take).await?;
         }
-        Ok(put.found(milestone, member, lost_until))
+        Ok(put.found(milestone, member, letters.lost_until))
     }
 
     /// Returns the log of a partition, or why it is not the one that was counted: it is another topic's, or ends before
@@ -136,7 +175,7 @@ impl Draw {
         if log.start > Offset(events.from) {
             return Ok(Found::Gone(format!("{partition} begins at {}, and the events at {}", log.start, events.from)));
         }
-        let (letters, lost_until) = self.letters().await?;
+        let letters = self.letters().await?;
         // Without the events that have a dead letter, and with them.
         let (mut without, mut with) = (Sum::default(), Sum::default());
         let take = |record: Record<'_>| {
@@ -144,12 +183,12 @@ impl Draw {
             let Some(n) = self.amount(record).filter(|_| adds) else { return };
             let place = || Place { partition: partition.clone(), offset: record.offset, at: record.at };
             with.add(n, events.nth, place);
-            if !letters.has(Identity::at(&partition, record)) {
+            if !letters.has(&partition, record) {
                 without.add(n, events.nth, place);
             }
         };
         each(&*self.topic, &partition, Offset(events.from), Offset(events.to), take).await?;
-        Ok(judged(milestone, events, &without, &with, lost_until.is_some()))
+        Ok(judged(milestone, events, &without, &with, letters.lost_until.is_some()))
     }
 
     /// Returns what `record` adds to the counter, if it is an event of the counter.
@@ -159,23 +198,22 @@ impl Draw {
         (event.counter == self.counter.name && event.subject() == &*self.counter.post).then_some(n)
     }
 
-    /// Reads which records of the counter's topic have a dead letter. If the dead-letter topic has lost its oldest
-    /// letters, it also returns up to when records may have had a letter that is lost.
-    async fn letters(&self) -> Outcome<(Identities, Option<UnixMillis>)> {
-        let (mut found, mut lost_until) = (Identities::default(), None);
+    /// Reads which records of the counter's topic have a dead letter.
+    async fn letters(&self) -> Outcome<Letters> {
+        let mut found = Letters { of: Identities::default(), lost_until: None };
         for (letters, log) in self.letters.logs().await? {
-            let mut lost_here = (log.start > Offset(0)).then_some(UnixMillis(u64::MAX));
+            let mut lost_until = (log.start > Offset(0)).then_some(UnixMillis(u64::MAX));
             let note = |record: Record<'_>| {
-                lost_here = lost_here.map(|until| until.min(record.at));
+                lost_until = lost_until.map(|until| until.min(record.at));
                 let of = letter(record).and_then(|letter| Identity::of(&letter, &self.deployment, &self.topic_name));
                 if let Some(of) = of {
-                    found.insert(of);
+                    found.of.insert(of);
                 }
             };
             each(&*self.letters, &letters, log.start, log.end, note).await?;
-            lost_until = lost_until.max(lost_here);
+            found.lost_until = found.lost_until.max(lost_until);
         }
-        Ok((found, lost_until))
+        Ok(found)
     }
 }
 
