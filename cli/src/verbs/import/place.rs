@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 use tally_core::topic::TopicId;
 
@@ -13,16 +13,34 @@ use super::Format;
 /// How many bytes of the first line are kept, to recognise the file.
 const FIRST: usize = 200;
 
-/// What identifies the import that a place belongs to, by name.
-type Whose = BTreeMap<String, String>;
+/// What identifies the import that a place belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Whose {
+    topic: String,
+    /// The topic's id in Kafka: a topic that was created anew lacks what was sent before.
+    topic_id: String,
+    format: String,
+    first_line: String,
+}
 
-/// Returns what identifies an import. A topic that was created anew has another id, and lacks what was sent before.
-pub(super) fn whose(topic: &str, id: &TopicId, format: Format, first: &[u8]) -> Whose {
-    let first = String::from_utf8_lossy(&first[..first.len().min(FIRST)]);
-    let format = if format == Format::Csv { "csv" } else { "ndjson" };
-    let id = id.to_string();
-    let texts = [("topic", topic), ("topic_id", &*id), ("format", format), ("first_line", &*first)];
-    texts.map(|(name, text)| (name.to_owned(), text.to_owned())).into()
+impl Whose {
+    pub(super) fn new(topic: &str, id: &TopicId, format: Format, first: &[u8]) -> Self {
+        let first_line = String::from_utf8_lossy(&first[..first.len().min(FIRST)]).into_owned();
+        let format = if format == Format::Csv { "csv" } else { "ndjson" };
+        Self { topic: topic.to_owned(), topic_id: id.to_string(), format: format.to_owned(), first_line }
+    }
+
+    /// Says in what the two imports differ, if they do.
+    fn difference(&self, other: &Self) -> Option<String> {
+        let pairs = [
+            ("topic", &self.topic, &other.topic),
+            ("topic id", &self.topic_id, &other.topic_id),
+            ("format", &self.format, &other.format),
+            ("first line", &self.first_line, &other.first_line),
+        ];
+        let (what, was, is) = pairs.into_iter().find(|(_, was, is)| was != is)?;
+        Some(format!("its {what} is {was:?}, and this import's is {is:?}"))
+    }
 }
 
 /// How far an import is. Every event before it is acknowledged, and every line before it that is none is counted.
@@ -57,9 +75,8 @@ impl Place {
         // A place of an earlier version has no `crc`: it does not say which bytes were imported.
         let understood = serde_json::from_slice(&kept).with_context(|| format!("cannot understand {}", named()));
         let kept: Self = understood.context(fresh.anew())?;
-        for (name, is) in &fresh.whose {
-            let (name, was) = (name.replace('_', " "), kept.whose.get(name).map_or("", String::as_str));
-            ensure!(was == is, anyhow!("its {name} is {was:?}, and this import's is {is:?}").context(fresh.anew()));
+        if let Some(difference) = kept.whose.difference(&fresh.whose) {
+            return Err(anyhow!(difference).context(fresh.anew()));
         }
         Ok(Self { path: fresh.path, ..kept })
     }

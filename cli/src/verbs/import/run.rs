@@ -1,14 +1,15 @@
 //! Runs an import: reads lines in chunks, parses them, sends the events to the topic of likes, and keeps the place.
 //!
-//! It sends events in the file's order, so the last line about a user and a post wins. After a fault it sends the whole
-//! chunk again. An event says what is so, not what changes, so repeats end in the same rows.
+//! It sends events in the file's order, so the last line about a user and a post wins. After a fault it sends
+//! everything from the failed event on again. An event says what is so, not what changes, so repeats end in the same
+//! rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use futures_util::FutureExt as _;
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::{self, StreamExt as _};
 use tally_core::event::partition_of;
 use tally_core::fault::Fault;
 use tally_core::ports::log::Outgoing;
@@ -19,7 +20,7 @@ use tally_service::{Clock, Patience, Stop, Until};
 use super::ImportArgs;
 use super::lines::{AT_ONCE, Line, Lines};
 use super::parse::{Fate, Parser};
-use super::place::{Place, whose};
+use super::place::{Place, Whose};
 use super::rejected::Rejected;
 use crate::desk::speaking;
 use crate::health::say;
@@ -94,7 +95,8 @@ impl Import {
         let mut lines = Lines::open(settings.path())?;
         let first = lines.first().context("cannot read the file")?;
         let parser = Parser::new(settings.format(), &first, settings.ts, settings.allow_old_times)?;
-        let mut place = Place::open(settings.progress(), whose(topic, &log.topic, settings.format(), &first))?;
+        let whose = Whose::new(topic, &log.topic, settings.format(), &first);
+        let mut place = Place::open(settings.progress(), whose)?;
         let before = Before { lines: place.lines, sent: place.sent };
         lines.skip_to(place.bytes, place.lines, place.crc).with_context(|| place.anew())?;
         if settings.dry_run {
@@ -143,13 +145,23 @@ impl Import {
             }
             let now = self.patience.clock().now();
             let fates: Vec<Fate> = lines.iter().map(|line| self.parser.fate(line, now)).collect();
-            if !self.settings.dry_run {
-                let what = format!("send the lines from {} on", self.place.lines + 1);
-                let sent = self.patience.answer(&what, || self.to.send_all(&fates, self.partitions));
-                stop.unless_requested(sent).await?.with_context(|| format!("cannot {what}"))?;
-            }
-            for (line, fate) in lines.iter().zip(&fates) {
-                self.finish(line, fate)?;
+            let (mut done, mut tries) = (0, 0);
+            while done < lines.len() {
+                let (acknowledged, fault) = if self.settings.dry_run {
+                    (lines.len(), None)
+                } else {
+                    stop.unless_requested(self.to.send_all(&fates[done..], self.partitions)).await?
+                };
+                for (line, fate) in lines.iter().zip(&fates).skip(done).take(acknowledged) {
+                    self.finish(line, fate)?;
+                }
+                done += acknowledged;
+                let Some(fault) = fault else { continue };
+                if acknowledged > 0 {
+                    tries = 0;
+                }
+                let what = format!("send line {}", self.place.lines + 1);
+                self.patience.pause(&what, fault, &mut tries, Until::Requested(stop)).await?;
             }
             self.keep_up()?;
         }
@@ -267,11 +279,19 @@ impl Import {
 }
 
 impl Target {
-    /// Hands all events to the client in order, and waits until they are acknowledged. Safe to repeat: events that are
-    /// sent again, in the same order, end in the same rows.
-    async fn send_all(&self, fates: &[Fate], partitions: u32) -> Outcome<()> {
+    /// Hands all events to the client in order, and waits until they are acknowledged. Returns how many lines are
+    /// finished before the first whose event fails, and its fault.
+    async fn send_all(&self, fates: &[Fate], partitions: u32) -> (usize, Option<Fault>) {
         let sends: Vec<_> = fates.iter().map(|fate| self.send(fate, partitions).boxed()).collect();
-        stream::iter(sends).buffered(AT_ONCE).try_collect().await
+        let mut sent = stream::iter(sends).buffered(AT_ONCE);
+        let mut finished = 0;
+        while let Some(answer) = sent.next().await {
+            match answer {
+                Ok(()) => finished += 1,
+                Err(fault) => return (finished, Some(fault)),
+            }
+        }
+        (finished, None)
     }
 
     /// Sends a line, if it is an event. Fails if Kafka puts it into another partition than its key says.
