@@ -187,6 +187,11 @@ pub struct Rules {
     /// The thresholds of milestones; an empty ladder takes what the deployment has.
     #[arg(skip)]
     pub milestones: Ladder,
+
+    /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes
+    /// unread records.
+    #[arg(skip)]
+    pub ahead: Option<usize>,
 }
 
 /// The defaults of the command line.

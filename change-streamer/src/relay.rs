@@ -1,6 +1,6 @@
 //! The relay: copies the stream of the likes table into the log `changes`. `follow.rs` finds the stream shards and
 //! shares them out by leases, `reader.rs` reads each of them, and `writer.rs` writes the log for all of them. `tip.rs`
-//! and `lateness.rs` judge up to when everything is read.
+//! and `lateness.rs` judge up to when everything is read; [`Ahead`] holds the relay back in the local stack.
 
 mod follow;
 mod lateness;
@@ -8,16 +8,20 @@ mod reader;
 mod tip;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::{Changes, Losses};
+use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, LossNumber, Lost};
 use tally_core::milestone::Ladder;
+use tally_core::ports::log::Written;
 use tally_core::ports::{ChangeStream, Producer};
 use tally_core::shards::Worker;
-use tally_service::{Host, Patience, Stage, Stop, Until};
+use tally_core::topic::Offset;
+use tally_service::{Clock, Host, Patience, Stage, Stop, Until};
 use tokio::sync::watch;
 
 use follow::{Follow, Sharing};
@@ -95,7 +99,13 @@ impl Relaying {
             Sharing { me, stale }
         });
         let lateness = Lateness::default();
-        let (writing, writer) = Writer::new(self.clone(), host, patience.clone());
+        let ahead = Arc::new(Ahead::new(self.rules.ahead));
+        if self.rules.ahead.is_some() {
+            let (ahead, store, clock) = (Arc::clone(&ahead), Arc::clone(&self.store), host.clock());
+            let follow = move |stop| follow_folds(ahead, store, self.partitions, clock, stop);
+            host.spawn(Stage::Support, "follow folds", follow);
+        }
+        let (writing, writer) = Writer::new(self.clone(), host, patience.clone(), ahead);
         host.spawn(Stage::Work, "write changes", writer);
         let announce = ladder::announce(writing.clone(), self.ladder.clone());
         host.spawn(Stage::Intake, "announce milestones", async move |stop: Stop| {
@@ -108,5 +118,99 @@ impl Relaying {
         let Self { stream, store, rules, .. } = self;
         let reading = Reading { stream, store, rules, patience: patience.clone(), writing, lateness };
         host.spawn(Stage::Support, "follow stream", Follow::new(reading, host.clone(), sharing));
+    }
+}
+
+/// How often the relay reads how far the folds are.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The messages that this process has written and that the folds have not read yet. It holds the relay back while it is
+/// too far ahead of a fold, in the local stack, whose Kafka deletes what was not read.
+#[derive(Debug)]
+struct Ahead {
+    /// How many bytes of a partition that may be; `None`: any number.
+    most: Option<usize>,
+    sent: Mutex<BTreeMap<u32, VecDeque<(Offset, usize)>>>,
+    held: watch::Sender<bool>,
+}
+
+impl Ahead {
+    fn new(most: Option<usize>) -> Self {
+        Self { most, sent: Mutex::default(), held: watch::Sender::default() }
+    }
+
+    /// Takes note of a message of so many bytes that was written.
+    fn sent(&self, Written { partition, offset }: Written, bytes: usize) {
+        if self.most.is_some() {
+            self.change(|sent| sent.entry(partition).or_default().push_back((offset, bytes)));
+        }
+    }
+
+    /// Takes note of how far the folds are.
+    fn folded(&self, standings: &BTreeMap<u32, StandingAt>) {
+        self.change(|sent| {
+            for (partition, messages) in sent {
+                let folded = standings.get(partition).map_or(Offset(0), |stored| stored.at.offset());
+                while messages.front().is_some_and(|(offset, _)| *offset < folded) {
+                    messages.pop_front();
+                }
+            }
+        });
+    }
+
+    /// Returns a flag that says whether the relay has to wait before it writes more.
+    fn held(&self) -> watch::Receiver<bool> {
+        self.held.subscribe()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, VecDeque<(Offset, usize)>>)) {
+        let mut sent = self.sent.lock();
+        change(&mut sent);
+        let bytes = |messages: &VecDeque<(Offset, usize)>| messages.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        let held = self.most.is_some_and(|most| sent.values().any(|messages| bytes(messages) > most));
+        self.held.send_if_modified(|before| std::mem::replace(before, held) != held);
+    }
+}
+
+/// Reads how far the folds are, again and again.
+async fn follow_folds(
+    ahead: Arc<Ahead>,
+    store: Arc<Changes>,
+    partitions: u32,
+    clock: Clock,
+    stop: Stop,
+) -> anyhow::Result<()> {
+    while stop.unless_requested(clock.sleep(EVERY)).await.is_ok() {
+        match stop.unless_requested(store.standings(partitions)).await? {
+            Ok(standings) => ahead.folded(&standings),
+            Err(fault) => tracing::debug!(error = %fault, "the standings cannot be read"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_core::changes::Place;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_is_held_while_the_folds_are_more_than_so_many_bytes_behind_in_any_partition() {
+        let ahead = Ahead::new(Some(100));
+        let held = ahead.held();
+        let written = |partition, offset| Written { partition, offset: Offset(offset) };
+        for (partition, offset, is_held) in [(0, 0, false), (0, 1, false), (1, 0, false), (0, 2, true)] {
+            ahead.sent(written(partition, offset), 50);
+            assert_eq!(*held.borrow(), is_held, "{partition} {offset}");
+        }
+        let at = |offset| StandingAt { at: Place::new(1, Offset(offset)), ..StandingAt::default() };
+        ahead.folded(&[(1, at(1))].into());
+        assert!(*held.borrow());
+        ahead.folded(&[(0, at(1))].into());
+        assert!(!*held.borrow());
+        let free = Ahead::new(None);
+        free.sent(written(0, 0), 1 << 40);
+        assert!(!*free.held().borrow());
     }
 }

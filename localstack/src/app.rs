@@ -129,7 +129,7 @@ fn open(local: &Arc<Local>, plan: Plan, args: &Args, host: &Host) -> anyhow::Res
 
 /// Writes to Kafka while less than `limit` bytes of a partition are unread.
 fn gated(local: &Local, producer: &kafka::Producer, limit: u64) -> Arc<dyn Producer> {
-    Arc::new(Gated { producer: Arc::new(producer.clone()), gate: Arc::clone(&local.gate), limit })
+    Arc::new(Gated { producer: producer.clone(), gate: Arc::clone(&local.gate), limit })
 }
 
 /// What the load writes through.

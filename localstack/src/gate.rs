@@ -11,18 +11,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
-use tally_adapters::dynamodb::changes::Changes;
 use tally_core::event::{Deed, decode_value, partition_of};
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_service::{Host, Stage, Stop};
+use tally_service::Stop;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::counters::{Counted, Counters};
-use crate::engine::{CHANGES_PARTITIONS, TOPIC};
+use crate::engine::TOPIC;
 use crate::local::Local;
 use crate::names::Names;
 
@@ -154,15 +153,15 @@ impl Drop for Admitted<'_> {
 }
 
 /// A producer that waits at the gate.
-pub(crate) struct Gated {
-    pub(crate) producer: Arc<dyn Producer>,
+pub(crate) struct Gated<P> {
+    pub(crate) producer: P,
     pub(crate) gate: Arc<Gate>,
     /// How many bytes of a partition may be unread while this producer still writes to it.
     pub(crate) limit: u64,
 }
 
 #[async_trait]
-impl Producer for Gated {
+impl<P: Producer> Producer for Gated<P> {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         let key = record.key.unwrap_or_default();
         let partition = record.partition.unwrap_or_else(|| partition_of(key, self.gate.partitions()));
@@ -176,7 +175,7 @@ impl Producer for Gated {
     }
 }
 
-/// How often claims are read: twice as often as they are stored.
+/// How often they are read: twice as often as they are stored.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Follows the claims, for the gate and for the choice of partitions of sums.
@@ -195,28 +194,6 @@ pub(crate) async fn follow_claims(local: Arc<Local>, stop: Stop) -> anyhow::Resu
         }
         stop.unless_requested(clock.sleep(EVERY)).await?;
     }
-}
-
-/// How much of a partition of the log of changes may be unread: less than the 5 MiB at which the embedded Kafka begins
-/// to trim. And how often the gate looks how far the folds are.
-const CHANGES_UNREAD: u64 = 4 << 20;
-const FOLDED: Duration = Duration::from_millis(200);
-
-/// Returns the same producer of the log of changes, which waits while the fold of a partition is too far behind.
-pub(crate) fn behind_folds(producer: Arc<dyn Producer>, log: Changes, host: &Host) -> Arc<dyn Producer> {
-    let (gate, clock) = (Arc::new(Gate::new(CHANGES_PARTITIONS)), host.clock());
-    let followed = Arc::clone(&gate);
-    host.spawn(Stage::Support, "follow folds", async move |stop: Stop| {
-        loop {
-            // Where they cannot be read now, the relay waits until the next look.
-            let standings = stop.unless_requested(log.standings(CHANGES_PARTITIONS)).await?;
-            for (partition, standing) in standings.unwrap_or_default() {
-                followed.passed(partition, standing.at.offset());
-            }
-            stop.unless_requested(clock.sleep(FOLDED)).await?;
-        }
-    });
-    Arc::new(Gated { producer, gate, limit: CHANGES_UNREAD })
 }
 
 /// A producer whose views of the load's posts are in the ledger: open until they are acknowledged, also where the caller
@@ -272,8 +249,8 @@ mod tests {
         }
     }
 
-    fn gated(next: Option<u64>) -> Gated {
-        Gated { producer: Arc::new(Acknowledging(Mutex::new(next))), gate: Arc::new(Gate::new(1)), limit: 1_000 }
+    fn gated(next: Option<u64>) -> Gated<Acknowledging> {
+        Gated { producer: Acknowledging(Mutex::new(next)), gate: Arc::new(Gate::new(1)), limit: 1_000 }
     }
 
     fn record() -> Outgoing<'static> {

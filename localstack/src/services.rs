@@ -23,7 +23,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::{BOARDS, CHANGES, DEAD_LETTERS, Engines, TOPIC};
-use crate::gate::behind_folds;
 use crate::page;
 use crate::regions::Home;
 
@@ -156,6 +155,9 @@ impl Task for Keeper {
 /// Over which windows lists are made.
 pub(crate) const WINDOWS: [&str; 2] = ["1m", "10m"];
 
+/// How much of the log of changes may be unread: less than the 5 MiB at which the embedded Kafka begins to trim.
+const AHEAD: usize = 4 << 20;
+
 /// What they are called on the page, and those of the second Region. Only the first has what is trending.
 pub(crate) const TRENDS: &str = "trends";
 pub(crate) const NAMES: [&str; 4] = ["consumer", "change-streamer", "batch-recount", "count-api"];
@@ -221,7 +223,7 @@ impl Services {
     ) -> anyhow::Result<()> {
         let letters = kafka::Producer::new(&engines.kafka.settings)?;
         keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
-        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan, host)?);
+        keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan)?);
         keep(host, Stage::Output, &self.recount, recount_of(engines, &plan)?);
         if let Some(trends) = &self.trends {
             keep(host, Stage::Output, trends, trends_of(engines));
@@ -256,16 +258,14 @@ fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Star
     })
 }
 
-fn streamer_of(engines: &Engines, plan: &Plan, host: &Host) -> anyhow::Result<Start> {
+fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let (connection, prefix) = (&engines.store.connection, &engines.table_prefix);
     let group = streamer::group_of(prefix);
-    let mut log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
-    if engines.kafka.embedded.is_some() {
-        log.producer = behind_folds(log.producer, engines.store.log.clone(), host);
-    }
+    let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
     let mut ports = streamer::Ports::over(connection, log);
     ports.cache = Some(Arc::new(engines.cache.clone()));
-    let rules = streamer::Rules { milestones: plan.milestones, ..streamer::Rules::default() };
+    let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
+    let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
     let regions = plan.home.as_ref().map(Home::rules);
     let ports_of = |home: &Home| home.ports(&engines.kafka.settings, &group);
     ports.regions = plan.home.as_ref().map(ports_of).transpose()?;

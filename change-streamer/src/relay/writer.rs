@@ -17,7 +17,7 @@ use tally_service::{Clock, Host, Patience, Readiness, Stop, Stopped, Task, Until
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::Relaying;
+use super::{Ahead, Relaying};
 use crate::metrics;
 
 /// How many inputs may wait for the writer.
@@ -94,6 +94,7 @@ struct Calls {
     shared: Relaying,
     patience: Patience,
     readiness: Readiness,
+    ahead: Arc<Ahead>,
 }
 
 /// The task that writes the log.
@@ -115,12 +116,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Returns the writer, and what leads to it.
-    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience) -> (Writing, Self) {
+    pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, ahead: Arc<Ahead>) -> (Writing, Self) {
         let clock = host.clock();
         let (deployment, rules) = (shared.deployment.clone(), Rules::default());
         let machine = Relay::new(deployment, shared.partitions, rules, clock.reading());
         let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let calls = Calls { shared, patience, readiness: host.readiness().clone() };
+        let calls = Calls { shared, patience, readiness: host.readiness().clone(), ahead };
         let (failing, slots, ages) = (BTreeSet::new(), metrics::Slots::default(), BTreeMap::new());
         let ((sender, asks), (restarts, restarted)) = (mpsc::channel(WAITING), watch::channel(0));
         let writer = Self {
@@ -141,7 +142,7 @@ impl Writer {
     }
 
     async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
-        let calls = self.calls.clone();
+        let (calls, mut held) = (self.calls.clone(), self.calls.ahead.held());
         let (mut answers, mut effects) = (FuturesUnordered::new(), Vec::new());
         let (mut asking, mut measured) = (true, None::<Instant>);
         loop {
@@ -150,7 +151,7 @@ impl Writer {
                 self.measure();
             }
             let wake = self.machine.wake_at().map(|at| Instant::now() + at.saturating_sub(self.clock.reading().at));
-            let may_ask = asking && self.machine.waiting() < MOST;
+            let may_ask = asking && self.machine.waiting() < MOST && !*held.borrow_and_update();
             if !asking && self.machine.is_idle() {
                 return Ok(());
             }
@@ -164,6 +165,7 @@ impl Writer {
                         Input::Woke
                     }
                 },
+                Ok(()) = held.changed() => Input::Woke,
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => Input::Woke,
             };
             self.machine.step(self.clock.reading(), input, &mut effects);
@@ -253,6 +255,9 @@ impl Calls {
         let (topic, key, headers) = (&*self.shared.topic, None, &[][..]);
         let message = Outgoing { topic, partition: Some(partition), key, value: Some(&value), headers };
         let sent = self.shared.producer.send(message).await;
+        if let Ok(written) = sent {
+            self.ahead.sent(written, value.len());
+        }
         if let Err(fault) = &sent {
             tracing::warn!(topic, partition, %fault, "the log of changes was not written");
             let why = format!("partition {partition} of topic `{topic}` takes no message: {fault}");
