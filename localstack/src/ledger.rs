@@ -13,24 +13,34 @@ use crate::names::{Made, Names};
 /// One event of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The counter that it changes.
-    pub(crate) counted: Counted,
-    /// The index of a post, or of a hashtag where the counter is of hashtags.
+    /// The index of a post, or of a hashtag where the deed is to one.
     pub(crate) subject: usize,
     /// The index of the region that it comes from.
     pub(crate) region: usize,
     pub(crate) deed: Deed,
 }
 
-/// What an event does to the counter of its subject.
+/// What an event does to one counter of its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// By a user.
-    User { user: u32, direction: Direction },
-    /// By something that a lane has made.
-    Made { made: Made, direction: Direction },
-    /// To a sum.
-    Amount(u32),
+    Like { user: u32, direction: Direction },
+    Retweet { user: u32, direction: Direction },
+    Reply { reply: Made, direction: Direction },
+    View { amount: u32 },
+    Use { tagged: Made, direction: Direction },
+}
+
+impl Deed {
+    /// The counter that it changes.
+    pub(crate) fn counted(self) -> Counted {
+        match self {
+            Self::Like { .. } => Counted::Likes,
+            Self::Retweet { .. } => Counted::Retweets,
+            Self::Reply { .. } => Counted::Replies,
+            Self::View { .. } => Counted::Views,
+            Self::Use { .. } => Counted::Uses,
+        }
+    }
 }
 
 /// One writer for each user, and for what each lane makes, at a time: so what is said of a member is recorded in the order
@@ -38,20 +48,24 @@ pub(crate) enum Deed {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) names: Names,
-    users: [Pairs; Counted::ALL.len()],
-    made: [Standing; Counted::ALL.len()],
+    pub(crate) likes: Pairs,
+    pub(crate) retweets: Pairs,
+    replies: Standing,
     pub(crate) views: Amounts,
+    uses: Standing,
     events: AtomicU64,
 }
 
 impl Ledger {
     /// Without any event.
     pub(crate) fn new(names: Names) -> Self {
-        let (posts, lanes) = (names.posts().len(), names.lanes());
+        let posts = names.posts().len();
         Self {
-            users: Counted::ALL.map(|_| Pairs::new(posts)),
-            made: Counted::ALL.map(|_| Standing::new(lanes)),
+            likes: Pairs::new(posts),
+            retweets: Pairs::new(posts),
+            replies: Standing::new(names.lanes()),
             views: Amounts::new(posts),
+            uses: Standing::new(names.lanes()),
             names,
             events: AtomicU64::new(0),
         }
@@ -59,30 +73,34 @@ impl Ledger {
 
     /// Records what Kafka has acknowledged.
     pub(crate) fn acknowledged(&self, event: Event) {
-        let Event { counted, subject, region, deed } = event;
+        let Event { subject, region, deed } = event;
+        let stands = |direction| (direction == Direction::Add).then_some(region);
         match deed {
-            Deed::User { user, direction } => {
-                self.users(counted).say(subject, user, (direction == Direction::Add).then_some(region));
-            }
-            Deed::Made { made, direction } => self.made(counted).say(subject, made, direction),
-            Deed::Amount(amount) => self.views.acknowledged(subject, amount),
+            Deed::Like { user, direction } => self.likes.say(subject, user, stands(direction)),
+            Deed::Retweet { user, direction } => self.retweets.say(subject, user, stands(direction)),
+            Deed::Reply { reply, direction } => self.replies.say(subject, reply, direction),
+            Deed::View { amount } => self.views.acknowledged(subject, amount),
+            Deed::Use { tagged, direction } => self.uses.say(subject, tagged, direction),
         }
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The users that a counter has.
-    pub(crate) fn users(&self, counted: Counted) -> &Pairs {
-        &self.users[counted as usize]
+    /// Records a view that may be in the log or not.
+    pub(crate) fn unknown_view(&self, post: usize, amount: u32) {
+        self.views.unknown(post, amount);
     }
 
     /// What lanes have made of a counter: replies, or posts with hashtags.
     pub(crate) fn made(&self, counted: Counted) -> &Standing {
-        &self.made[counted as usize]
+        match counted {
+            Counted::Uses => &self.uses,
+            Counted::Likes | Counted::Retweets | Counted::Replies | Counted::Views => &self.replies,
+        }
     }
 
     /// Rows that members have by it.
     pub(crate) fn rows(&self) -> u64 {
-        Counted::ALL.into_iter().map(|counted| self.users(counted).total() + self.made(counted).total()).sum()
+        self.likes.total() + self.retweets.total() + self.replies.total() + self.uses.total()
     }
 
     /// Events that were acknowledged.
@@ -237,18 +255,17 @@ mod tests {
         let ledger = Ledger::new(Names::new(2, 3, 0, None));
         let add = Direction::Add;
         let made = Made { lane: 1, nth: 0 };
-        for (counted, deed) in [
-            (Counted::Likes, Deed::User { user: 2, direction: add }),
-            (Counted::Retweets, Deed::User { user: 1, direction: add }),
-            (Counted::Replies, Deed::Made { made, direction: add }),
-            (Counted::Views, Deed::Amount(7)),
-            (Counted::Uses, Deed::Made { made, direction: add }),
+        for deed in [
+            Deed::Like { user: 2, direction: add },
+            Deed::Retweet { user: 1, direction: add },
+            Deed::Reply { reply: made, direction: add },
+            Deed::View { amount: 7 },
+            Deed::Use { tagged: made, direction: add },
         ] {
-            ledger.acknowledged(Event { counted, subject: 1, region: 2, deed });
+            ledger.acknowledged(Event { subject: 1, region: 2, deed });
         }
-        let [likes, retweets] = [Counted::Likes, Counted::Retweets].map(|counted| ledger.users(counted));
-        assert_eq!((likes.has(1, 2), likes.count_from(1, 2), likes.total()), (true, 1, 1));
-        assert_eq!((retweets.has(1, 1), retweets.total()), (true, 1));
+        assert_eq!((ledger.likes.has(1, 2), ledger.likes.count_from(1, 2), ledger.likes.total()), (true, 1, 1));
+        assert_eq!((ledger.retweets.has(1, 1), ledger.retweets.total()), (true, 1));
         assert_eq!(
             (ledger.made(Counted::Replies).live(1), ledger.made(Counted::Uses).live(1)),
             (vec![(0, 1)], vec![(0, 1)])

@@ -48,15 +48,15 @@ impl Writer {
     pub(crate) async fn write(&self, event: Event, stop: &Stop) -> Result<(), Stopped> {
         let Local { ledger, clock, .. } = &*self.local;
         let Some(value) = self.value(event) else { return Ok(()) };
-        let key = ledger.names.subjects(event.counted)[event.subject].as_str().as_bytes();
+        let key = ledger.names.subjects(event.deed.counted())[event.subject].as_str().as_bytes();
         let partition = self.partition(event);
         let record = Outgoing { topic: TOPIC, partition, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
         loop {
             let Err(fault) = stop.unless_requested(self.producer.send(record)).await? else { break };
-            if let Deed::Amount(amount) = event.deed {
+            if let Deed::View { amount } = event.deed {
                 tracing::warn!(error = %fault, "a view was not acknowledged: it may count or not");
-                ledger.views.unknown(event.subject, amount);
+                ledger.unknown_view(event.subject, amount);
                 return Ok(());
             }
             tracing::warn!(error = %fault, "an event was not acknowledged: it is written again");
@@ -71,23 +71,24 @@ impl Writer {
     /// Where a view goes; `None` leaves it to the key, as all else.
     fn partition(&self, event: Event) -> Option<u32> {
         let Local { ledger, counters, sums, clock, .. } = &*self.local;
-        let Deed::Amount(_) = event.deed else { return None };
-        let counter = counters.id(event.counted, &ledger.names.posts()[event.subject])?;
+        let Deed::View { .. } = event.deed else { return None };
+        let counter = counters.id(Counted::Views, &ledger.names.posts()[event.subject])?;
         sums.partition(TOPIC, &counter, clock.reading().at, self.chance.token())
     }
 
     fn value(&self, event: Event) -> Option<Vec<u8>> {
         let Local { ledger, counters, clock, .. } = &*self.local;
-        let Event { counted, subject, region, deed } = event;
-        let (names, definition) = (&ledger.names, counters.definition(counted)?);
-        let (subject, region) = (&names.subjects(counted)[subject], &names.regions()[region]);
+        let Event { subject, region, deed } = event;
+        let (names, definition) = (&ledger.names, counters.definition(deed.counted())?);
+        let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
         let of = |direction, member| {
             encode(definition, subject.as_str(), direction, Said::Member(&member), Some(region), clock.now())
         };
         match deed {
-            Deed::User { user, direction } => of(direction, names.user(user)),
-            Deed::Made { made, direction } => of(direction, names.made(counted, made)),
-            Deed::Amount(amount) => {
+            Deed::Like { user, direction } | Deed::Retweet { user, direction } => of(direction, names.user(user)),
+            Deed::Reply { reply, direction } => of(direction, names.reply(reply)),
+            Deed::Use { tagged, direction } => of(direction, names.tagged(tagged)),
+            Deed::View { amount } => {
                 encode(definition, subject.as_str(), Direction::Add, Said::Amount(amount), None, clock.now())
             }
         }
@@ -199,20 +200,23 @@ impl Draw {
         let kind: f64 = self.random.random();
         let mine = self.region;
         if kind < VIEWS {
-            let deed = Deed::Amount(self.random.random_range(1..=MOST_VIEWS));
-            return Event { counted: Counted::Views, subject: post, region: mine, deed };
+            let deed = Deed::View { amount: self.random.random_range(1..=MOST_VIEWS) };
+            return Event { subject: post, region: mine, deed };
         }
         let direction = if self.random.random_bool(unlike_ratio) { Direction::Remove } else { Direction::Add };
+        if kind < VIEWS + REPLIES {
+            let (subject, reply, direction) = self.made(post, direction, &live(Counted::Replies));
+            return Event { subject, region: mine, deed: Deed::Reply { reply, direction } };
+        }
         if kind < VIEWS + REPLIES + USES {
-            let is_reply = kind < VIEWS + REPLIES;
-            let (counted, about) = if is_reply { (Counted::Replies, post) } else { (Counted::Uses, self.hashtag()) };
-            let (subject, deed) = self.made(about, direction, &live(counted));
-            return Event { counted, subject, region: mine, deed };
+            let hashtag = self.hashtag();
+            let (subject, tagged, direction) = self.made(hashtag, direction, &live(Counted::Uses));
+            return Event { subject, region: mine, deed: Deed::Use { tagged, direction } };
         }
         let user = self.user();
         let is_retweet = kind < VIEWS + REPLIES + USES + RETWEETS;
-        let counted = if is_retweet { Counted::Retweets } else { Counted::Likes };
-        Event { counted, subject: post, region: self.region(user), deed: Deed::User { user, direction } }
+        let deed = if is_retweet { Deed::Retweet { user, direction } } else { Deed::Like { user, direction } };
+        Event { subject: post, region: self.region(user), deed }
     }
 
     fn user(&mut self) -> u32 {
@@ -233,7 +237,7 @@ impl Draw {
     }
 
     /// A new member of `subject`, or one of those that stand taken back: always one where as many stand as may.
-    fn made(&mut self, subject: usize, direction: Direction, live: &[(u64, usize)]) -> (usize, Deed) {
+    fn made(&mut self, subject: usize, direction: Direction, live: &[(u64, usize)]) -> (usize, Made, Direction) {
         let lane = self.lane;
         let back = match direction {
             Direction::Remove => true,
@@ -241,11 +245,11 @@ impl Draw {
         };
         if back && !live.is_empty() {
             let (nth, subject) = live[self.random.random_range(0..live.len())];
-            return (subject, Deed::Made { made: Made { lane, nth }, direction: Direction::Remove });
+            return (subject, Made { lane, nth }, Direction::Remove);
         }
         let nth = self.next;
         self.next += 1;
-        (subject, Deed::Made { made: Made { lane, nth }, direction: Direction::Add })
+        (subject, Made { lane, nth }, Direction::Add)
     }
 }
 
@@ -297,13 +301,11 @@ mod tests {
     #[test]
     fn likes_are_most_of_the_events_and_every_counter_is_changed() {
         let (drawn, ledger) = events(1, 0, 10_000);
-        let share = |counted| drawn.iter().filter(|event| event.counted == counted).count() / 100;
+        let share = |counted| drawn.iter().filter(|event| event.deed.counted() == counted).count() / 100;
         assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
         assert!(Counted::ALL.into_iter().all(|counted| share(counted) >= 5));
         assert!(
-            ledger.users(Counted::Retweets).total() > 0
-                && ledger.made(Counted::Replies).total() > 0
-                && ledger.views.total().known > 0
+            ledger.retweets.total() > 0 && ledger.made(Counted::Replies).total() > 0 && ledger.views.total().known > 0
         );
         assert!(ledger.made(Counted::Uses).total() > 0);
         let names = &ledger.names;
@@ -325,8 +327,11 @@ mod tests {
         let (drawn, ledger) = events(3, 1, 20_000);
         for counted in [Counted::Replies, Counted::Uses] {
             let (mut said, mut live) = (BTreeSet::new(), BTreeSet::new());
-            for event in drawn.iter().filter(|event| event.counted == counted) {
-                let Deed::Made { made, direction } = event.deed else { continue };
+            for event in drawn.iter().filter(|event| event.deed.counted() == counted) {
+                let (Deed::Reply { reply: made, direction } | Deed::Use { tagged: made, direction }) = event.deed
+                else {
+                    continue;
+                };
                 match direction {
                     Direction::Add => assert!(said.insert(made) && live.insert((made, event.subject))),
                     Direction::Remove => assert!(live.remove(&(made, event.subject))),
@@ -344,8 +349,8 @@ mod tests {
         let users: BTreeSet<u32> = drawn
             .iter()
             .filter_map(|event| match event.deed {
-                Deed::User { user, .. } => Some(user),
-                Deed::Made { .. } | Deed::Amount(_) => None,
+                Deed::Like { user, .. } | Deed::Retweet { user, .. } => Some(user),
+                Deed::Reply { .. } | Deed::View { .. } | Deed::Use { .. } => None,
             })
             .collect();
         assert_eq!(users, BTreeSet::from([1, 4]));

@@ -12,10 +12,6 @@ const HASHTAGS: [&str; 12] =
 /// Where the load's events come from.
 const REGIONS: [&str; 3] = ["eu", "us", "apac"];
 
-/// How ids of replies begin, and those of posts with a hashtag.
-const REPLY: &str = "reply-";
-const TAGGED: &str = "tagged-";
-
 /// Lanes of the load, at most. Each writes one event at a time, and has users of its own and members that it makes.
 const LANES: u32 = 4_096;
 
@@ -28,8 +24,13 @@ pub(crate) struct Names {
     regions: [Region; REGIONS.len()],
     load_posts: usize,
     users: u32,
-    /// What each id of the load has before its numbers, beside what it is of.
-    run: String,
+    /// What the id of one of the load's posts has before its number.
+    post: String,
+    /// What a user's id has before its number.
+    user: String,
+    /// What a reply's id has before its numbers, and that of a post with a hashtag.
+    reply: String,
+    tagged: String,
 }
 
 /// A member that was not there before: a reply, or a post with a hashtag. The lane that made it, and its number there, from 0.
@@ -54,7 +55,10 @@ impl Names {
             load_posts: posts.len(),
             posts: posts.into_iter().chain(probes).collect(),
             users,
-            run,
+            post: format!("post-{run}"),
+            user: format!("user-{run}"),
+            reply: format!("reply-{run}"),
+            tagged: format!("tagged-{run}"),
         }
     }
 
@@ -101,7 +105,7 @@ impl Names {
     }
 
     pub(crate) fn user(&self, index: u32) -> UserId {
-        UserId::new(&format!("user-{}{}", self.run, index + 1)).expect("letters, digits and dashes make an id")
+        UserId::new(&format!("{}{}", self.user, index + 1)).expect("letters, digits and dashes make an id")
     }
 
     /// How many lanes the load has.
@@ -109,32 +113,39 @@ impl Names {
         self.users.min(LANES)
     }
 
-    /// A reply, or a post with a hashtag.
-    pub(crate) fn made(&self, counted: Counted, Made { lane, nth }: Made) -> UserId {
-        let kind = if counted == Counted::Uses { TAGGED } else { REPLY };
-        let id = format!("{kind}{}{}-{}", self.run, lane + 1, nth + 1);
-        UserId::new(&id).expect("letters, digits and dashes make an id")
+    pub(crate) fn reply(&self, reply: Made) -> UserId {
+        made(&self.reply, reply)
+    }
+
+    /// A post with a hashtag.
+    pub(crate) fn tagged(&self, post: Made) -> UserId {
+        made(&self.tagged, post)
     }
 
     /// The post's index, if `id` is one of the load's; probes are not looked for.
     pub(crate) fn post_index(&self, id: &str) -> Option<usize> {
-        let index = numbered(id.strip_prefix("post-")?.strip_prefix(&self.run)?)?;
+        let index = numbered(id.strip_prefix(&self.post)?)?;
         usize::try_from(index).ok().filter(|index| *index < self.load_posts)
     }
 
     /// The user's index, if `id` is of the load.
     pub(crate) fn user_index(&self, id: &str) -> Option<u32> {
-        let index = numbered(id.strip_prefix("user-")?.strip_prefix(&self.run)?)?;
+        let index = numbered(id.strip_prefix(&self.user)?)?;
         u32::try_from(index).ok().filter(|index| *index < self.users)
     }
 
     /// Which reply or post with a hashtag `id` is, if it is of the load.
     pub(crate) fn made_of(&self, id: &str) -> Option<Made> {
-        let made = id.strip_prefix(REPLY).or_else(|| id.strip_prefix(TAGGED))?;
-        let (lane, nth) = made.strip_prefix(&self.run)?.split_once('-')?;
+        let numbers = id.strip_prefix(&self.reply).or_else(|| id.strip_prefix(&self.tagged));
+        let (lane, nth) = numbers?.split_once('-')?;
         let lane = u32::try_from(numbered(lane)?).ok().filter(|lane| *lane < self.lanes())?;
         Some(Made { lane, nth: numbered(nth)? })
     }
+}
+
+fn made(before: &str, Made { lane, nth }: Made) -> UserId {
+    let id = format!("{before}{}-{}", lane + 1, nth + 1);
+    UserId::new(&id).expect("letters, digits and dashes make an id")
 }
 
 /// The number that `text` counts from 1, counted from 0; `None` for one written in another way.
@@ -176,7 +187,7 @@ mod tests {
         for run in [None, Some("a1")] {
             let names = Names::new(3, 20, 4, run);
             for made in [Made { lane: 0, nth: 0 }, Made { lane: 19, nth: 1_000_000 }] {
-                for id in [Counted::Replies, Counted::Uses].map(|counted| names.made(counted, made)) {
+                for id in [names.reply(made), names.tagged(made)] {
                     assert_eq!(names.made_of(id.as_str()), Some(made));
                 }
             }

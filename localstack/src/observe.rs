@@ -14,7 +14,6 @@ use tally_core::time::UnixMillis;
 use tally_service::{Stop, Task};
 use tokio::time::Instant;
 
-use crate::counters::Counted;
 use crate::engine::Store;
 use crate::local::Local;
 use crate::page::{
@@ -168,7 +167,7 @@ impl Observer {
         let ledger = &self.local.ledger;
         let ranked = ledger.names.load_posts().min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
-        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.users(Counted::Likes).count(*post)));
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes.count(*post)));
         posts.truncate(POSTS);
         posts.iter().map(|post| ledger.names.posts()[*post].to_string()).collect()
     }

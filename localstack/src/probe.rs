@@ -20,7 +20,6 @@ use tally_core::definitions::Direction;
 use tally_service::{Stop, Stopped, Task};
 use tokio::time::{Instant, timeout};
 
-use crate::counters::Counted;
 use crate::ledger::{Deed, Event};
 use crate::load::Writer;
 use crate::page::Staleness as Shown;
@@ -122,13 +121,12 @@ pub(crate) struct Probe {
 impl Probe {
     async fn sample(&self, client: &Client, stop: &Stop) -> Result<(), Stopped> {
         let Some(before) = self.likes(client, stop).await? else { return Ok(()) };
-        let (direction, after) = if self.writer.local.ledger.users(Counted::Likes).has(self.post, USER) {
+        let (direction, after) = if self.writer.local.ledger.likes.has(self.post, USER) {
             (Direction::Remove, before.saturating_sub(1))
         } else {
             (Direction::Add, before + 1)
         };
-        let deed = Deed::User { user: USER, direction };
-        let event = Event { counted: Counted::Likes, subject: self.post, region: 0, deed };
+        let event = Event { subject: self.post, region: 0, deed: Deed::Like { user: USER, direction } };
         self.writer.write(event, stop).await?;
         let acknowledged = Instant::now();
         while acknowledged.elapsed() < GIVE_UP && self.likes(client, stop).await? != Some(after) {

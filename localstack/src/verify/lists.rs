@@ -10,6 +10,8 @@ use tally_core::ports::{ChangeStream as _, Position};
 use tally_core::tally::read;
 use tokio::time::Instant;
 
+use crate::counters::Counted;
+use crate::ledger::Pairs;
 use crate::oracle::{Oracle, Sums};
 use crate::probe::Client;
 use crate::services::WINDOWS;
@@ -188,9 +190,14 @@ impl Verify<'_> {
                 let mut made = BTreeMap::<usize, i64>::new();
                 let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
                 of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
+                let pairs = |pairs: &Pairs, post| i64::try_from(pairs.count_from(post, index)).unwrap_or(i64::MAX);
                 for (subject, id) in names.subjects(counted).iter().enumerate() {
-                    let users = i64::try_from(ledger.users(counted).count_from(subject, index)).unwrap_or(i64::MAX);
-                    let said = users + made.get(&subject).copied().unwrap_or(0);
+                    let said = match counted {
+                        Counted::Likes => pairs(&ledger.likes, subject),
+                        Counted::Retweets => pairs(&ledger.retweets, subject),
+                        Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
+                        Counted::Views => 0,
+                    };
                     let there = by_stream.get(id).copied().unwrap_or(0);
                     if said != there {
                         let name = counted.name();

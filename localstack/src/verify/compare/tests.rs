@@ -27,8 +27,8 @@ impl World {
         all().id(counted, &self.ledger.names.subjects(counted)[subject]).unwrap()
     }
 
-    fn say(&self, subject: usize, (counted, deed): (Counted, Deed)) {
-        self.ledger.acknowledged(Event { counted, subject, region: 0, deed });
+    fn say(&self, subject: usize, deed: Deed) {
+        self.ledger.acknowledged(Event { subject, region: 0, deed });
     }
 
     /// A row, and its count.
@@ -46,20 +46,16 @@ impl World {
     }
 }
 
-fn of_user(counted: Counted, user: u32, direction: Direction) -> (Counted, Deed) {
-    (counted, Deed::User { user, direction })
+fn like(user: u32) -> Deed {
+    Deed::Like { user, direction: Direction::Add }
 }
 
-fn like(user: u32) -> (Counted, Deed) {
-    of_user(Counted::Likes, user, Direction::Add)
+fn reply(nth: u64, direction: Direction) -> Deed {
+    Deed::Reply { reply: Made { lane: 2, nth }, direction }
 }
 
-fn reply(nth: u64, direction: Direction) -> (Counted, Deed) {
-    (Counted::Replies, Deed::Made { made: Made { lane: 2, nth }, direction })
-}
-
-fn used(nth: u64, direction: Direction) -> (Counted, Deed) {
-    (Counted::Uses, Deed::Made { made: Made { lane: 2, nth }, direction })
+fn used(nth: u64, direction: Direction) -> Deed {
+    Deed::Use { tagged: Made { lane: 2, nth }, direction }
 }
 
 /// Every third of 30 users likes the first of two posts, every fifth retweets it, one has replied three times; a stranger
@@ -75,15 +71,15 @@ fn world() -> World {
     }
     world.put(&likes, "stranger", None);
     for user in (0..30).step_by(5) {
-        world.say(0, of_user(Counted::Retweets, user, Direction::Add));
+        world.say(0, Deed::Retweet { user, direction: Direction::Add });
         world.put(&retweets, &format!("user-{}", user + 1), None);
     }
     for nth in 0..3 {
         world.say(0, reply(nth, Direction::Add));
         world.put(&replies, &format!("reply-3-{}", nth + 1), None);
     }
-    world.say(0, (Counted::Views, Deed::Amount(35)));
-    world.say(0, (Counted::Views, Deed::Amount(25)));
+    world.say(0, Deed::View { amount: 35 });
+    world.say(0, Deed::View { amount: 25 });
     world.put(&views, "\u{1}cell/likes/7", Some(60));
     for nth in 0..2 {
         world.say(0, used(nth, Direction::Add));
@@ -116,13 +112,13 @@ fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
 fn a_lost_row_and_one_that_should_be_gone_are_found() {
     let world = world();
     world.say(1, like(5));
-    world.say(0, of_user(Counted::Likes, 3, Direction::Remove));
+    world.say(0, Deed::Like { user: 3, direction: Direction::Remove });
     let expected = [
         "user-4 of post-1: it was taken back or never said, and there is a row",
         "user-6 of post-2: it was said last, and there is no row",
     ];
     assert_eq!(world.differences(), expected);
-    world.say(1, of_user(Counted::Retweets, 2, Direction::Add));
+    world.say(1, Deed::Retweet { user: 2, direction: Direction::Add });
     let expected = [
         "user-3 of post-2 retweets: it was said last, and there is no row",
         "retweets in all: 7 were said and not taken back, there are 6 rows",
@@ -168,7 +164,7 @@ fn a_sum_off_by_one_is_found_and_an_open_view_may_count_or_not() {
         "views in all: 60 was acknowledged, the cells hold 61",
     ];
     assert_eq!(world.differences(), expected);
-    world.ledger.views.unknown(0, 2);
+    world.ledger.unknown_view(0, 2);
     assert_eq!(world.differences(), [""; 0]);
     world.put(&id, "\u{1}cell/likes/9", Some(2));
     assert_eq!(
