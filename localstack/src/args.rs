@@ -158,7 +158,7 @@ pub struct LoadArgs {
     pub hot_share: f64,
 }
 
-/// The most pairs of a post and a user: each may become a row, and the comparison looks at all of them.
+/// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 
 /// The arguments, with what they come to together.

@@ -59,10 +59,10 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Without any event.
     pub(crate) fn new(names: Names) -> Self {
-        let posts = names.posts().len();
+        let (posts, users) = (names.posts().len(), names.users());
         Self {
-            likes: Pairs::new(posts),
-            retweets: Pairs::new(posts),
+            likes: Pairs::new(posts, users),
+            retweets: Pairs::new(posts, users),
             replies: Standing::new(names.lanes()),
             views: Amounts::new(posts),
             uses: Standing::new(names.lanes()),
@@ -163,41 +163,73 @@ impl Amounts {
     }
 }
 
-/// For each post the users whose last acknowledged action has put them in, each with the index of the region that it came from.
-/// A pair without any action is not in the set, as in the tables.
+/// Pairs in a word, two bits each.
+const IN_A_WORD: usize = 32;
+/// The lower bit of each.
+const LOW: u64 = 0x5555_5555_5555_5555;
+
+/// Two bits for each post and user: 0 where the last acknowledged action has taken the user out, or else one more than the index
+/// of the region that put them in. A pair without any action is not in the set, as in the tables.
 #[derive(Debug)]
-pub(crate) struct Pairs(Vec<Mutex<BTreeMap<u32, usize>>>);
+pub(crate) struct Pairs {
+    words: Vec<AtomicU64>,
+    per_post: usize,
+}
 
 impl Pairs {
     /// Empty.
-    pub(super) fn new(posts: usize) -> Self {
-        Self((0..posts).map(|_| Mutex::default()).collect())
+    pub(super) fn new(posts: usize, users: u32) -> Self {
+        let per_post = (users as usize).div_ceil(IN_A_WORD);
+        Self { words: std::iter::repeat_with(AtomicU64::default).take(posts * per_post).collect(), per_post }
     }
 
     /// The user is in the set from this region, or not in it. Each pair has one writer at a time.
     pub(super) fn say(&self, post: usize, user: u32, region: Option<usize>) {
-        let mut users = self.0[post].lock();
-        match region {
-            Some(region) => users.insert(user, region),
-            None => users.remove(&user),
-        };
+        let (word, shift) = self.place(post, user);
+        word.fetch_and(!(3 << shift), Ordering::Relaxed);
+        let bits = region.map_or(0, |region| region as u64 + 1);
+        word.fetch_or(bits << shift, Ordering::Relaxed);
     }
 
     pub(crate) fn has(&self, post: usize, user: u32) -> bool {
-        self.0[post].lock().contains_key(&user)
+        self.region(post, user).is_some()
+    }
+
+    /// The index of the region that the user is in the set from.
+    pub(crate) fn region(&self, post: usize, user: u32) -> Option<usize> {
+        let (word, shift) = self.place(post, user);
+        let bits = word.load(Ordering::Relaxed) >> shift & 3;
+        usize::try_from(bits.checked_sub(1)?).ok()
     }
 
     pub(crate) fn count(&self, post: usize) -> u64 {
-        self.0[post].lock().len() as u64
+        Self::ones(&self.words[post * self.per_post..(post + 1) * self.per_post])
     }
 
     /// How many of them from one region.
     pub(crate) fn count_from(&self, post: usize, region: usize) -> u64 {
-        self.0[post].lock().values().filter(|its| **its == region).count() as u64
+        let bits = region as u64 + 1;
+        let words = &self.words[post * self.per_post..(post + 1) * self.per_post];
+        let found = words.iter().map(|word| {
+            // A pair that is the region's has 0 in both bits here.
+            let other = word.load(Ordering::Relaxed) ^ (LOW * bits);
+            u64::from((!(other | other >> 1) & LOW).count_ones())
+        });
+        found.sum()
     }
 
     pub(crate) fn total(&self) -> u64 {
-        (0..self.0.len()).map(|post| self.count(post)).sum()
+        Self::ones(&self.words)
+    }
+
+    fn ones(words: &[AtomicU64]) -> u64 {
+        let ones = |word: u64| u64::from(((word | word >> 1) & LOW).count_ones());
+        words.iter().map(|word| ones(word.load(Ordering::Relaxed))).sum()
+    }
+
+    fn place(&self, post: usize, user: u32) -> (&AtomicU64, usize) {
+        let user = user as usize;
+        (&self.words[post * self.per_post + user / IN_A_WORD], user % IN_A_WORD * 2)
     }
 }
 
@@ -264,7 +296,7 @@ mod tests {
         ] {
             ledger.acknowledged(Event { subject: 1, region: 2, deed });
         }
-        assert_eq!((ledger.likes.has(1, 2), ledger.likes.count_from(1, 2), ledger.likes.total()), (true, 1, 1));
+        assert_eq!((ledger.likes.region(1, 2), ledger.likes.total()), (Some(2), 1));
         assert_eq!((ledger.retweets.has(1, 1), ledger.retweets.total()), (true, 1));
         assert_eq!(
             (ledger.made(Counted::Replies).live(1), ledger.made(Counted::Uses).live(1)),
@@ -292,7 +324,7 @@ mod tests {
     #[test]
     fn it_equals_the_fold_of_what_was_said() {
         let (posts, users) = (3, 130);
-        let (pairs, mut fold) = (Pairs::new(posts), BTreeMap::new());
+        let (pairs, mut fold) = (Pairs::new(posts, users), BTreeMap::new());
         let mut draw = StdRng::seed_from_u64(5);
         for _ in 0..5_000 {
             let (post, user) = (draw.random_range(0..posts), draw.random_range(0..users));
@@ -302,7 +334,7 @@ mod tests {
         }
         for post in 0..posts {
             let from = |user: &u32| fold.get(&(post, *user)).copied().flatten();
-            assert!((0..users).all(|user| pairs.0[post].lock().get(&user).copied() == from(&user)));
+            assert!((0..users).all(|user| pairs.region(post, user) == from(&user)));
             assert!((0..users).all(|user| pairs.has(post, user) == from(&user).is_some()));
             assert_eq!(pairs.count(post), (0..users).filter_map(|user| from(&user)).count() as u64);
             for region in 0..3 {
@@ -315,7 +347,7 @@ mod tests {
 
     #[test]
     fn an_action_said_twice_is_recorded_once() {
-        let pairs = Pairs::new(1);
+        let pairs = Pairs::new(1, 1);
         for (region, total) in [(None, 0), (Some(0), 1), (Some(0), 1), (Some(2), 1), (None, 0)] {
             pairs.say(0, 0, region);
             assert_eq!(pairs.total(), total);

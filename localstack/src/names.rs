@@ -9,7 +9,7 @@ use crate::counters::Counted;
 const HASHTAGS: [&str; 12] =
     ["coffee", "sunrise", "trains", "jazz", "gardens", "chess", "rivers", "bread", "maps", "kites", "owls", "harbours"];
 
-/// Where the load's events come from.
+/// Where the load's events come from; no more than the ledger can tell apart.
 const REGIONS: [&str; 3] = ["eu", "us", "apac"];
 
 /// Lanes of the load, at most. Each writes one event at a time, and has users of its own and members that it makes.
