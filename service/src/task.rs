@@ -131,8 +131,8 @@ pub(crate) enum Outcome {
     Aborted,
 }
 
-/// Returns how a task ended that returned with this code, or `None` if that was expected. The flag is whether it was asked
-/// to stop.
+/// Judges a task that returned `Ok` with this exit code; the flag says whether it had been asked to stop. `None`: the
+/// return was expected.
 pub(crate) type Returned = fn(Exit, bool) -> Option<How>;
 
 impl Outcome {

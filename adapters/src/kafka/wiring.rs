@@ -1,5 +1,4 @@
-//! What services do alike when they start: they join a group, and spawn tasks over its partitions and over topics that
-//! they need.
+//! Start-up steps that services share: joining a group, and tasks over its partitions and over topics that they need.
 
 use std::sync::Arc;
 
@@ -29,8 +28,8 @@ pub fn joining(
 }
 
 impl Membership {
-    /// Returns the task for `intake`, which calls `begin` with each assigned partition, and nothing with rebalances and
-    /// errors.
+    /// Returns the task for `intake`, which calls `begin` with each assigned partition. Rebalances and errors call
+    /// nothing unless `on_rebalance` or `on_fault` is set.
     pub fn new(
         intake: Box<dyn Intake>,
         readiness: &Readiness,
