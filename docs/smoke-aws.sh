@@ -21,10 +21,30 @@ set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;; esac
 TALLY_TEST_BIN=${TALLY_TEST_BIN:+$(cd "$TALLY_TEST_BIN" && pwd)}
 cd "$(dirname "$0")/.."
-SCRATCH=$(mktemp -d) PIDS=()
+SCRATCH=$(mktemp -d) PIDS=() TABLES=() STACK='' PREFIX=tally-smoke-$(date +%s)-
+trap finish EXIT
+say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
+delete_tables() {
+  local table
+  [[ -z ${KEEP:-} && ${#TABLES[@]} != 0 ]] || return 0
+  say "deleting the tables"
+  [[ -z $STACK ]] || aws cloudformation delete-stack --stack-name "$STACK" || true
+  # The template keeps tables that hold data: these are named one by one.
+  for table in "${TABLES[@]}"; do
+    aws dynamodb delete-table --table-name "$PREFIX$table" --output text --query TableDescription.TableStatus || true
+  done
+}
+finish() {
+  local code=$? pid
+  for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
+  delete_tables || true
+  localstack/engines down --folder "$SCRATCH/engines" 2>/dev/null || true
+  # The last line of a run that is skipped is what it lacks.
+  case $code in 0 | 69) rm -rf "$SCRATCH" ;; *) echo "what it left is in $SCRATCH" >&2 ;; esac
+  exit $code
+}
 # What scripts in Python share: lib EXPRESSION
 lib() { python3 -B -c "import sys; sys.path.insert(0, 'localstack'); from lib import *; print(*($1), sep='\n')"; }
-say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 for command in aws python3; do command -v $command >/dev/null || { echo "$command is not installed" >&2; exit 69; }; done
 # The programs read the one, older aws commands the other.
 AWS_REGION=${AWS_REGION:-${AWS_DEFAULT_REGION:-$(aws configure get region || true)}}
@@ -34,29 +54,6 @@ if [[ -z $TALLY_TEST_BIN && ${ONLY:-} != partiql ]]; then
   cargo build --release --locked --workspace --bins
   TALLY_TEST_BIN=$(cd "${CARGO_TARGET_DIR:-target}/release" && pwd)
 fi
-PREFIX=tally-smoke-$(date +%s)-
-TABLES=() STACK=''
-
-delete_tables() {
-  local table
-  [[ -z ${KEEP:-} ]] || return 0
-  say "deleting the tables"
-  [[ -z $STACK ]] || aws cloudformation delete-stack --stack-name "$STACK" || true
-  # The template keeps tables that hold data: these are named one by one.
-  for table in "${TABLES[@]}"; do
-    aws dynamodb delete-table --table-name "$PREFIX$table" --output text --query TableDescription.TableStatus || true
-  done
-}
-
-finish() {
-  local code=$? pid
-  for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
-  delete_tables || true
-  localstack/engines down --folder "$SCRATCH/engines" 2>/dev/null || true
-  if ((code)); then echo "what it left is in $SCRATCH" >&2; else rm -rf "$SCRATCH"; fi
-  exit $code
-}
-trap finish EXIT
 
 # What the emulator assumes of PartiQL.
 STEP=0 SAME=0 DIFFERENT=() UNTRIED=()

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,12 @@ def scratch(prefix):
     shutil.rmtree(folder)
 
 
+def told(error):
+    """What a failure says. If it came up while another one was handled, that one stands first."""
+    context = [] if error.__suppress_context__ or not error.__context__ else traceback.format_exception_only(error.__context__)
+    return "".join([*context, str(error)])
+
+
 def script(main):
     """Runs a script, and ends it with 0 if all is well, 1 if something is wrong, or 69 if something has to be installed first."""
     # A night that is stopped ends its steps so: what they have started is to be ended, too.
@@ -74,7 +81,7 @@ def script(main):
         print(error)
         sys.exit(69)
     except Wrong as error:
-        print(error, file=sys.stderr)
+        print(told(error), file=sys.stderr)
         sys.exit(1)
 
 
@@ -87,16 +94,25 @@ def seconds(span):
 # ---- processes ---------------------------------------------------------------------------------------------------------
 
 
-def run(*command, good=(0,), lacking=(), **options):
+def run(*command, good=(0,), lacking=(), input=None, timeout=None, **options):
     """A command from its start to its end; what it printed. With an exit code of `lacking` it says what this machine lacks."""
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
-    if done.returncode in lacking:
-        raise Skipped(["it does not say what is missing", *(done.stdout + done.stderr).strip().splitlines()][-1])
-    if done.returncode not in good:
-        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
-        raise Wrong(f"{' '.join(words[:8])} ended with {done.returncode}:\n{tail}")
-    return done.stdout
+    words, pipe = [str(word) for word in command], subprocess.PIPE
+    with subprocess.Popen(words, stdin=None if input is None else pipe, stdout=pipe, stderr=pipe, text=True, **options) as process:
+        try:
+            said, errors = process.communicate(input, timeout)
+        except BaseException:
+            # It is told to end, and has time to stop what it has started.
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            process.kill()
+            raise
+    if process.returncode in lacking:
+        raise Skipped(["it does not say what is missing", *(said + errors).strip().splitlines()][-1])
+    if process.returncode not in good:
+        tail = "\n".join((said + errors).strip().splitlines()[-20:])
+        raise Wrong(f"{' '.join(words[:8])} ended with {process.returncode}:\n{tail}")
+    return said
 
 
 def clean(environment=None):
@@ -458,7 +474,9 @@ def run_checks(checks, words=()):
         except Skipped as error:
             outcome, said = "skipped", error
         except Wrong as error:
-            outcome, said = "failed", f"\n{error}"
+            outcome, said = "failed", f"\n{told(error)}"
+        except Exception:  # noqa: BLE001 - a check that breaks has failed, and the others are still run
+            outcome, said = "failed", f"\n{traceback.format_exc()}"
         count[outcome] += 1
         print(f"{outcome} {name}{f': {said}' if str(said) else ''} ({time.monotonic() - began:.1f} s)", flush=True)
     print(", ".join(f"{number} {outcome}" for outcome, number in count.items()))
