@@ -6,11 +6,13 @@
 //! So the time measured holds everything: the consumer's batch, the transaction, the stream, the streamer's batch, the
 //! counter, the cache, the API's own memory, and the time between two requests.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
+use hdrhistogram::Histogram;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -69,35 +71,64 @@ impl Client {
 
 /// What counts as now.
 const RECENT: Duration = Duration::from_secs(10);
+/// The longest span that is told from longer ones.
+const LONGEST: Duration = Duration::from_secs(600);
 
-/// Spans from an event's acknowledgement by Kafka until the API's count included it, and when each was measured.
-#[derive(Debug, Default)]
-pub(crate) struct Staleness(Mutex<Vec<(Instant, Duration)>>);
+/// Spans from an event's acknowledgement by Kafka until the API's count included it.
+#[derive(Debug)]
+pub(crate) struct Staleness(Mutex<Spans>);
+
+#[derive(Debug)]
+struct Spans {
+    /// In microseconds.
+    all: Histogram<u64>,
+    recent: VecDeque<(Instant, Duration)>,
+}
+
+impl Default for Staleness {
+    fn default() -> Self {
+        let all = Histogram::new_with_bounds(1, micros(LONGEST), 3).expect("the bounds and the precision are in order");
+        Self(Mutex::new(Spans { all, recent: VecDeque::new() }))
+    }
+}
 
 impl Staleness {
     pub(crate) fn measured(&self, span: Duration) {
-        self.0.lock().push((Instant::now(), span));
+        let mut spans = self.0.lock();
+        spans.all.saturating_record(micros(span));
+        spans.recent.push_back((Instant::now(), span));
+        spans.forget();
     }
 
     /// Median and 99th percentile over the last seconds.
     pub(crate) fn recent(&self) -> Option<Shown> {
-        let spans = self.0.lock();
-        shown(&spans[spans.partition_point(|(at, _)| at.elapsed() > RECENT)..])
+        let mut spans = self.0.lock();
+        spans.forget();
+        let mut sorted: Vec<Duration> = spans.recent.iter().map(|(_, span)| *span).collect();
+        sorted.sort_unstable();
+        let last = sorted.len().checked_sub(1)?;
+        let at = |hundredths: usize| sorted[(last * hundredths).div_ceil(100)].as_secs_f64() * 1000.0;
+        Some(Shown { p50_ms: at(50), p99_ms: at(99) })
     }
 
     /// Median and 99th percentile over everything, and of how many.
     pub(crate) fn overall(&self) -> (Option<Shown>, u64) {
         let spans = self.0.lock();
-        (shown(&spans), spans.len() as u64)
+        let count = spans.all.len();
+        #[expect(clippy::cast_precision_loss, reason = "ten minutes have far fewer than 2^52 microseconds")]
+        let at = |quantile| spans.all.value_at_quantile(quantile) as f64 / 1000.0;
+        ((count > 0).then(|| Shown { p50_ms: at(0.5), p99_ms: at(0.99) }), count)
     }
 }
 
-fn shown(spans: &[(Instant, Duration)]) -> Option<Shown> {
-    let mut sorted: Vec<Duration> = spans.iter().map(|(_, span)| *span).collect();
-    sorted.sort_unstable();
-    let place = |hundredths: usize| (sorted.len() * hundredths).div_ceil(100).checked_sub(1);
-    let at = |hundredths| Some(sorted[place(hundredths)?].as_secs_f64() * 1000.0);
-    Some(Shown { p50_ms: at(50)?, p99_ms: at(99)? })
+impl Spans {
+    fn forget(&mut self) {
+        while self.recent.pop_front_if(|(at, _)| at.elapsed() > RECENT).is_some() {}
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The mean time between two samples of one probe.
