@@ -87,7 +87,7 @@ impl Progress {
             "row_keys_in_doubt": own.doubted,
             "row_keys_settled": own.settled,
             "found": own.found(),
-            "corrected": own.corrected,
+            "corrected": own.corrections(),
         }})
     }
 

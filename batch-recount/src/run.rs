@@ -109,7 +109,7 @@ impl Run {
         if exit.is_clean() && !self.record.dry_run {
             metrics::succeeded(self.record.scope.label(), at);
         }
-        let (found, corrected) = (summary.found(), summary.corrected);
+        let (found, corrected) = (summary.found(), summary.corrections());
         tracing::info!(run = %self.record.run, left, found, corrected, "recount ends");
         Ok((exit, summary, result))
     }

@@ -79,7 +79,7 @@ pub struct TopList {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = u64, example = 0)]
     bound: Option<u64>,
-    /// Why it is not known: `loss`, the ledger lacks some of the window; `young`, the window began before the ledger;
+    /// Why it is not known: `loss`, changes of the window are lost; `young`, the window began before the log;
     /// `missing`, a part of the subjects is not in it; `shed`, there were too many regions; `clock`, something came after its
     /// time; `blocked`, so many ids are blocked that there are fewer items than were asked for. Absent where it is.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -284,7 +284,7 @@ fn recount(run: &RunRecord) -> Recount {
         doubted: run.summary.doubted,
         settled: run.summary.settled,
         found: run.summary.found(),
-        corrected: run.summary.corrected + run.summary.totals_mended,
+        corrected: run.summary.corrections(),
     }
 }
 
@@ -293,7 +293,7 @@ pub(crate) fn drift(runs: &[RunRecord]) -> Drift {
     runs.iter().fold(Drift::default(), |drift, run| Drift {
         runs: drift.runs + u64::from(run.ended.is_some()),
         found: drift.found + run.summary.likes_added + run.summary.likes_taken,
-        corrected: drift.corrected + run.summary.corrected + run.summary.totals_mended,
+        corrected: drift.corrected + run.summary.corrections(),
     })
 }
 

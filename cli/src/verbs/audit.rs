@@ -102,9 +102,9 @@ fn listed(runs: &[RunRecord], now: UnixMillis) -> Answer {
     for record in runs {
         let RunRecord { run, began, ended, summary, .. } = record;
         let (began, state) = (past(now, Some(*began)), if ended.is_some() { "ended" } else { "under way" });
-        let Summary { rows, corrected, withheld, left, .. } = summary;
+        let Summary { rows, withheld, left, .. } = summary;
         let scope = record.scope_text();
-        table.row([run, &scope, &began, &state, rows, &summary.found(), corrected, withheld, left]);
+        table.row([run, &scope, &began, &state, rows, &summary.found(), &summary.corrections(), withheld, left]);
     }
     Answer::new(runs.iter().map(json).collect::<Vec<_>>(), table)
 }
@@ -117,11 +117,12 @@ fn watched(is_queued: bool, last: Option<&RunRecord>) -> Answer {
         return Answer::new(answer, format!("{queued}no audit has run"));
     };
     let state = if ended.is_some() { "has ended" } else { "is under way" };
-    let Summary { counters, rows, corrected, withheld, alarms, left, gaps_closed, .. } = summary;
+    let Summary { counters, rows, withheld, alarms, left, gaps_closed, .. } = summary;
     let text = format!(
-        "{queued}audit {run} {state}: {rows} rows of {counters} counters, {} differed, {corrected} corrected, {withheld} \
+        "{queued}audit {run} {state}: {rows} rows of {counters} counters, {} differed, {} corrected, {withheld} \
          withheld, {alarms} alarms, {left} left, {gaps_closed} losses closed",
-        summary.found()
+        summary.found(),
+        summary.corrections()
     );
     Answer::new(answer, text).wrong_if(*left > 0 || *alarms > 0 || *withheld > 0)
 }

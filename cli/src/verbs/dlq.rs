@@ -24,8 +24,9 @@ const NEWER: &str =
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Counts the dead letters that no replay has put back by reason, and lists some. Exits with 1 where there are any
+    /// Counts, by reason, the dead letters that no replay has put back, and lists some. Exits with 1 where there are any
     ///
+    /// A record that failed again when it was read again has two letters; a replay sends it once.
     /// Those of other deployments that share the topic are counted, and not listed. A letter that names no deployment
     /// is of an older build, and is taken for one of this deployment.
     List {
@@ -56,8 +57,8 @@ pub(crate) enum Verb {
     /// Sends dead letters that decode as events now to the topic again, as if they had just happened
     ///
     /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay
-    /// writes what it sends, and that it was sent, in one transaction of Kafka. A replay of all continues where the
-    /// last one stopped. Any other begins with the first letter that is kept. Letters of other
+    /// writes what it sends, and that it was sent, in one transaction of Kafka. Without a filter it continues
+    /// where the last one stopped; with a filter it begins at the oldest letter. Letters of other
     /// deployments are left alone, and other deployments that read the topic pass over what is sent. A letter that names no
     /// deployment is of an older build, and is taken for one of this deployment. A replay ends one that is still running.
     ///

@@ -16,7 +16,7 @@ use crate::health::say;
 use crate::said::{Answer, ago};
 
 /// How often the time that is left to wait is printed.
-const SHOWN: Duration = Duration::from_secs(30);
+const SHOWN: Duration = Duration::from_secs(60);
 /// How many lines of the ledger are searched for the last pause.
 const LINES: u32 = 500;
 /// The commands of the ledger's lines about pauses, and about changes that pause consumers themselves.
@@ -53,8 +53,9 @@ enum What {
 /// The wait until requests that were signed before can take no effect any more.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Settle {
-    /// How long this waits after it has raised the claims. A consumer signs for a minute after its claim was confirmed,
-    /// and the store takes a signature for five. Less is right only where no consumer has run for so long
+    /// How long this waits after it has raised the claims. A consumer may sign a request until a
+    /// minute after it last confirmed its claim, and DynamoDB takes it for five minutes more. Less is right only if no
+    /// consumer has run for six minutes
     #[arg(long, default_value = "6m", value_parser = parse_duration, value_name = "SPAN")]
     settle: Duration,
 }

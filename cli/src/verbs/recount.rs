@@ -55,8 +55,11 @@ impl Args {
         let recount = |dry_run| (&scope, Rules { dry_run, ..rules });
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
-            let audit = if all { ", and this was no audit" } else { "" };
-            let end = format!("nothing was changed{audit}: say --yes and --why to correct it");
+            let end = match summary.found() {
+                0 if all => "to close losses, audit with --yes and --why",
+                0 => "nothing to correct",
+                _ => "nothing was changed: say --yes and --why to correct it",
+            };
             let drifts = summary.examples.iter();
             let drifts = drifts.map(|drift| {
                 format!("{}: the count is {}, its rows add up to {}\n", drift.key, drift.before, drift.after)
@@ -96,7 +99,7 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
     match scope {
         Scope::Posts { posts, counters } if counters.is_empty() => format!("recount {} posts", posts.len()),
         Scope::Posts { posts, counters } => format!("recount {} of {} posts", counters.join(", "), posts.len()),
-        _ => format!("audit {}", desk.name()),
+        _ => format!("all counters of {}", desk.name()),
     }
 }
 
@@ -112,11 +115,11 @@ async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(E
 
 /// Returns the summary in one line, without numbers that are 0.
 fn came_to(summary: &Summary) -> String {
-    let Summary { counters, rows, corrected, withheld, alarms, left, .. } = summary;
+    let Summary { counters, rows, withheld, alarms, left, .. } = summary;
     let numbers = [
         (*rows, "rows"),
         (summary.found(), "differed"),
-        (*corrected, "corrected"),
+        (summary.corrections(), "corrected"),
         (*withheld, "withheld"),
         (*alarms, "alarms"),
         (*left, "left"),

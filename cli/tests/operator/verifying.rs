@@ -201,10 +201,14 @@ async fn ids_that_were_erased_and_are_in_a_row_again_are_named() {
     let said = look("a\n\nq\tc\np\tc\nd\n").await;
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.out.contains("3 rows of ids that were erased"), "{said:?}");
-    assert!(said.out.contains("1 tombstones keep an id, the last for "), "{said:?}");
+    assert!(said.out.contains("tombstones that still hold an id: 1, the last for "), "{said:?}");
     assert!(said.out.contains("q     likes     c") && !said.out.contains("p     likes     c"), "{said:?}");
     let said = look("d\nstranger\nq\tb").await;
-    assert_eq!((said.code, said.out.contains("none of 3 ids is in a row")), (Some(0), true), "{said:?}");
+    assert_eq!(
+        (said.code, said.out.contains("3 ids: no like or other row of theirs is left")),
+        (Some(0), true),
+        "{said:?}"
+    );
     let said = look("a\n\u{1}\n").await;
     assert_eq!((said.code, said.err.contains("line 2 of the ids")), (Some(2), true), "{said:?}");
 }

@@ -170,6 +170,11 @@ impl Summary {
         self.misplaced.truncate(LISTED);
     }
 
+    /// Returns how many corrections were made: of row keys and of totals.
+    pub fn corrections(&self) -> u64 {
+        self.corrected + self.totals_mended
+    }
+
     /// Notes a count that differs.
     pub fn differs(&mut self, drift: Drift) {
         *self.drift.entry(drift.cause).or_default() += 1;

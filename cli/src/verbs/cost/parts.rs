@@ -179,8 +179,8 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
             least: counts(of.changes_per_update, 1.0),
             most: counts(1.0, 2.0),
             how: match of.changes_per_update {
-                1.0 => "1 to 2 units for each like".to_owned(),
-                likes => format!("from 1 unit for {} likes to 2 units for each", number(likes)),
+                1.0 => "least: 1 unit for each like; most: 2".to_owned(),
+                likes => format!("least: 1 unit for {} likes; most: 2 for each", number(likes)),
             },
         },
         Part::new(
@@ -209,7 +209,7 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
             least: state(&of, 0.0) * write,
             most: state(&of, of.flushes) * write,
             how: format!(
-                "{} partitions of each log, each once a second, to {} flushes more",
+                "least: 1 a second for each of {} partitions of either log; most: {} more for changes",
                 of.partitions,
                 number(of.flushes)
             ),

@@ -192,7 +192,7 @@ impl Tombstones {
             Some(u64::MAX) => "for ever".to_owned(),
             _ => format!("for {} h and until the table's TTL deletes them", seconds.div_ceil(3_600)),
         };
-        Some(format!("{rows} tombstones of members that were taken out before stay {span}"))
+        Some(format!("tombstones of earlier unlikes: {rows}, which stay {span}"))
     }
 }
 

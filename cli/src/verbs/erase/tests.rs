@@ -177,7 +177,7 @@ async fn an_erasure_takes_nobody_out_twice_and_says_which_tombstones_stay_and_un
     let (done, _) = erased(&world, of_post(1)).await;
     assert_eq!(done.unwrap().tombstones, Tombstones::default());
     let now = UnixMillis((GONE - 3_601) * 1_000);
-    let said = "2 tombstones of members that were taken out before stay for 2 h and until the table's TTL deletes them";
+    let said = "tombstones of earlier unlikes: 2, which stay for 2 h and until the table's TTL deletes them";
     assert_eq!(tombstones(2).stay(now).as_deref(), Some(said));
     assert_eq!(Tombstones::default().stay(now), None);
 }

@@ -137,10 +137,9 @@ impl Figures {
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.regions.iter().map(|entry| format!(" {entry}")).collect();
         if !self.queued.is_empty() {
-            let named: Vec<String> = self.queued.iter().take(3).map(|(key, why)| format!("{key} ({why})")).collect();
-            let more = self.queued.len() - named.len();
-            let more = if more > 0 { format!(" and {more} more row keys") } else { String::new() };
-            lines.push(format!(" waits for a recount: {}{more}", named.join(", ")));
+            let whys: BTreeSet<&str> = self.queued.iter().map(|(_, why)| *why).collect();
+            let whys = Vec::from_iter(whys).join(", ");
+            lines.push(format!(" is queued for a recount ({whys}; {} row keys)", self.queued.len()));
         }
         match &self.why {
             None if !self.exact => lines.push(" is not exact: --explain says why".to_owned()),

@@ -62,7 +62,7 @@ pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Answer> {
     }
     let ids = ids.len();
     let mut text = match again {
-        0 => format!("none of {ids} ids is in a row\n"),
+        0 => format!("{ids} ids: no like or other row of theirs is left\n"),
         again => format!("{again} rows of ids that were erased: take them out by tally user erase\n"),
     };
     let mut json = json!({"ids": ids, "again": again, "rows": listed, "tombstones": tombstones});
@@ -70,7 +70,7 @@ pub(super) async fn look(file: &Path, of: Where) -> anyhow::Result<Answer> {
     if let Some(until) = until {
         let left = Duration::from_secs(until.saturating_sub(desk.clock.now().0 / 1_000));
         let left = if until == u64::MAX { "ever".to_owned() } else { ago(left) };
-        text.push_str(&format!("{tombstones} tombstones keep an id, the last for {left} more\n"));
+        text.push_str(&format!("tombstones that still hold an id: {tombstones}, the last for {left} more\n"));
         json["until"] = json!(until);
     }
     if again > 0 {
