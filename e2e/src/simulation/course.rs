@@ -337,7 +337,8 @@ impl Course {
         Ok(checked)
     }
 
-    /// Every cached count must be the table's, or older.
+    /// Every cached count must be the table's, or older. An edit by hand leaves the version as it was, and a recount that finds
+    /// the edited number right changes nothing: the cache has the number of before until it expires.
     async fn cached(&self) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
         let counters = world.calmly(world.counters(profile.counters())).await?;
@@ -346,7 +347,7 @@ impl Course {
             if let Some(value) = got.values.first().copied().flatten() {
                 let same = value.version == counter.version && value.likes == counter.likes;
                 ensure!(
-                    same || value.version < counter.version,
+                    same || value.version < counter.version || world.honesty.is_injected(&id),
                     "{id} is cached as {value:?}, and its counter is {counter:?}"
                 );
             }

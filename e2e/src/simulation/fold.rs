@@ -159,7 +159,8 @@ impl Fold {
             ensure!(kept >= self.tombstones, "its tombstone expires too early: {kept:?}");
         }
         self.happened("misrouted", u64::from(!version.is_routed()));
-        let may_return = !self.is_done(events, &member) || self.is_replayed(events, &member, version);
+        let is_replayed = self.is_replayed(events, &member, version);
+        let may_return = !self.is_done(events, &member) || is_replayed;
         let misrouted = (!version.is_routed()).then_some(version);
         // An event that was applied and is not finished is applied again, however long its process was stopped.
         let is_unfinished = self
@@ -170,7 +171,8 @@ impl Fold {
             return Ok(());
         };
         ensure!(row.now.is_none_or(|(now, _)| now < version), "it goes back");
-        let is_new = row.now.is_none() && misrouted.is_some() && (misrouted > row.misrouted || is_unfinished);
+        let is_read = misrouted > row.misrouted || is_unfinished || is_replayed;
+        let is_new = row.now.is_none() && misrouted.is_some() && is_read;
         if is_new && row.newest.is_routed() {
             (row.forgotten, row.newest) = (Some(row.newest), version);
         } else if version <= row.newest {

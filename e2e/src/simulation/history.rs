@@ -49,6 +49,8 @@ struct Kept {
     keys: Keys,
     /// The number of unreadable rows of a counter, if there are any, and since when.
     unreadable: BTreeMap<CounterId, (i64, UnixMillis)>,
+    /// The newest version that each row had.
+    reached: BTreeMap<(String, String), Version>,
     /// Every change of a row that was readable before and after it.
     changes: Vec<RowChange>,
     /// The number of partitions of the events, if rows have the time by the store's clock at which Kafka acknowledged their
@@ -206,12 +208,17 @@ fn stated(item: &Item) -> Stated {
 
 impl Kept {
     /// When the event of a present member was produced. It is unknown if no `as_of` covers the event: because it is misrouted,
-    /// or may have been a dead letter before it was a row.
-    fn said(&self, counter: &CounterId, item: &Item) -> Option<UnixMillis> {
+    /// or may have been a dead letter before it was a row, or comes back since a replay reads it after its row was deleted.
+    fn said(&mut self, counter: &CounterId, item: &Item) -> Option<UnixMillis> {
         let (partitions, Some(Value::N(version))) = (self.dated?, item.get("v")) else { return None };
         let version = version.to_string().parse::<Version>().ok().filter(|version| version.is_routed())?;
+        let row = (item.text("pk")?.to_owned(), item.text("user_id")?.to_owned());
+        let reached = self.reached.entry(row).or_insert(version);
+        let comes_back = version < std::mem::replace(reached, version.max(*reached));
         let place = (partition_of(counter.post.as_bytes(), partitions), version.offset().0);
-        let at = item.whole("liked_at").filter(|_| !self.early.contains(&place) && item.get("gone").is_none())?;
+        let at = item
+            .whole("liked_at")
+            .filter(|_| !comes_back && !self.early.contains(&place) && item.get("gone").is_none())?;
         u64::try_from(at).ok().map(UnixMillis)
     }
 }

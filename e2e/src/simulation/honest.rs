@@ -123,6 +123,11 @@ impl Honesty {
         *raised += amount.max(0);
     }
 
+    /// Whether `counter` was ever changed without its rows.
+    pub(crate) fn is_injected(&self, counter: &CounterId) -> bool {
+        self.0.injected.lock().contains_key(&*counter.stored())
+    }
+
     /// Describes the lie in `answer`, which its reader has just received, if there is one.
     pub(crate) fn lie(&self, answer: &Answer) -> Option<String> {
         let Judged { histories, delay, reorder, ahead, injected, count, first_lie } = &*self.0;
