@@ -92,15 +92,25 @@ impl Follow {
         }
     }
 
-    /// Waits for the readers, then gives the leases back, so that other processes need not wait until they are stale.
+    /// Waits for the readers, then gives the leases back, so that other processes need not wait until they are stale. At
+    /// the last call it leaves the rest as they are: a store that does not answer must not hold up the end.
     async fn give_back(&mut self, stop: &Stop) {
         while self.readers.values().any(|reader| !reader.has_ended()) && !stop.is_last_call() {
             self.of.patience.clock().sleep(Duration::from_millis(10)).await;
         }
         let Some(sharing) = &self.sharing else { return };
         for shard in std::mem::take(&mut self.held) {
-            if let Err(fault) = self.of.store.release(&shard, &sharing.me).await {
-                tracing::warn!(%fault, %shard, "a lease was not given back: it is taken when it is stale");
+            match stop.until_last_call(self.of.store.release(&shard, &sharing.me)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(fault)) => {
+                    tracing::warn!(%fault, %shard, "a lease was not given back: it is taken when it is stale");
+                }
+                Err(Stopped) => {
+                    tracing::warn!(
+                        "leases were not given back before the grace ended: they are taken when they are stale"
+                    );
+                    return;
+                }
             }
         }
     }

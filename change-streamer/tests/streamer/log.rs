@@ -477,6 +477,16 @@ async fn an_edit_by_hand_is_neither_undone_nor_counted_twice_by_what_follows() {
     stop(vec![running]).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_stopped_while_the_store_is_silent_ends_within_its_grace() {
+    let mut world = World::start(Config { shards: 8, ..Config::default() }).await;
+    let running = world.run("a", Some(Duration::from_secs(6)));
+    world.churn(100, 5, 20).await;
+    world.exact(5).await;
+    world.store.faults([Rule::new(Fault::Ghost { max_delay_ms: 1, hang_ms: 3_600_000 })]);
+    stop(vec![running]).await;
+}
+
 fn partition_of(id: &CounterId) -> u32 {
     tally_core::changes::partition_of(&RowKey::first(id), PARTITIONS)
 }
