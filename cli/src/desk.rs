@@ -38,7 +38,7 @@ pub(crate) struct Where {
     #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
     pub(crate) topic: String,
 
-    /// The group whose members share the topic's partitions. By default `tally-consumer` behind the table prefix
+    /// The group whose members share the topic's partitions. By default the table prefix followed by `tally-consumer`
     #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
     pub(crate) group: Option<String>,
 

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "all")]
     file: Option<PathBuf>,
 
-    /// Every row and every count: an audit, which closes the losses that are open when it begins
+    /// Every row and every count: an audit. With --yes it closes the losses that are open when it begins
     #[arg(long, conflicts_with = "counter")]
     all: bool,
 
