@@ -55,9 +55,10 @@ impl Args {
         let recount = |dry_run| (&scope, Rules { dry_run, ..rules });
         if !writing.yes {
             let (exit, summary) = done(&desk, recount(true)).await?;
-            let end = match summary.found() {
-                0 if all => "to close losses, audit with --yes and --why",
-                0 => "nothing to correct",
+            let end = match (summary.found(), summary.left) {
+                (0, 0) if all => "to close losses, audit with --yes and --why",
+                (0, 0) => "nothing to correct",
+                (0, _) => "some could not be compared: run it again",
                 _ => "nothing was changed: say --yes and --why to correct it",
             };
             let drifts = summary.examples.iter();
@@ -99,7 +100,7 @@ fn planned(scope: &Scope, desk: &Desk) -> String {
     match scope {
         Scope::Posts { posts, counters } if counters.is_empty() => format!("recount {} posts", posts.len()),
         Scope::Posts { posts, counters } => format!("recount {} of {} posts", counters.join(", "), posts.len()),
-        _ => format!("all counters of {}", desk.name()),
+        _ => format!("recount all counters of {}", desk.name()),
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum Verb {
     /// Shows each partition: its claim, what its group has committed, up to where and when its rows are complete, its lag,
     /// and who reads it. Exits with 1 where anything is wrong, which it names first
     ///
-    /// CLAIM rises at each takeover and pause, and every few seconds while a partition stands still. A consumer
+    /// CLAIM rises at each takeover and pause, and every ten seconds while a partition stands still. A consumer
     /// begins at the smaller of COMMITTED and SAFE. Records below SAFE, and all that Kafka had at COMPLETE UP TO, are rows
     /// or dead letters. LAG counts records that have to be read, also those that are read again since the group was set
     /// back.

@@ -132,8 +132,8 @@ impl Events {
 
     /// Events that consist of these records of one partition.
     #[cfg(test)]
-    pub(crate) fn of(partition: u32, records: Vec<Record>) -> Self {
-        Self { said: BTreeMap::from([(partition, records)]) }
+    pub(crate) fn of(said: impl IntoIterator<Item = (u32, Vec<Record>)>) -> Self {
+        Self { said: said.into_iter().collect() }
     }
 }
 

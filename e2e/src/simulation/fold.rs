@@ -171,7 +171,10 @@ impl Fold {
             return Ok(());
         };
         ensure!(row.now.is_none_or(|(now, _)| now < version), "it goes back");
-        let is_read = misrouted > row.misrouted || is_unfinished || is_replayed;
+        // A replay of its partition alone forgets the routed event, unless that is read again as well.
+        let home = self.claims.get(&partition_of(member.0.post.as_bytes(), self.partitions));
+        let is_told_again = home.is_some_and(|home| home.is_replaying && home.safe <= row.newest.offset().0);
+        let is_read = misrouted > row.misrouted || is_unfinished || (is_replayed && !is_told_again);
         let is_new = row.now.is_none() && misrouted.is_some() && is_read;
         if is_new && row.newest.is_routed() {
             (row.forgotten, row.newest) = (Some(row.newest), version);

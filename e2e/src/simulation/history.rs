@@ -110,9 +110,9 @@ impl History {
             let (counter, second) = (key.counter.clone(), changed.at_ms / 1000);
             self.0.lock().changes.push(RowChange { counter, second, before, after });
         }
+        let said = changed.new.as_ref().and_then(|item| self.0.lock().said(&key.counter, item, changed.old.is_none()));
         let change = new.unwrap_or_default().less(old.unwrap_or_default());
         if change != 0 {
-            let said = changed.new.as_ref().and_then(|item| self.0.lock().said(&key.counter, item));
             self.add(key, (at, said), change);
         }
     }
@@ -209,12 +209,12 @@ fn stated(item: &Item) -> Stated {
 impl Kept {
     /// When the event of a present member was produced. It is unknown if no `as_of` covers the event: because it is misrouted,
     /// or may have been a dead letter before it was a row, or comes back since a replay reads it after its row was deleted.
-    fn said(&mut self, counter: &CounterId, item: &Item) -> Option<UnixMillis> {
+    fn said(&mut self, counter: &CounterId, item: &Item, is_new: bool) -> Option<UnixMillis> {
         let (partitions, Some(Value::N(version))) = (self.dated?, item.get("v")) else { return None };
         let version = version.to_string().parse::<Version>().ok().filter(|version| version.is_routed())?;
         let row = (item.text("pk")?.to_owned(), item.text("user_id")?.to_owned());
         let reached = self.reached.entry(row).or_insert(version);
-        let comes_back = version < std::mem::replace(reached, version.max(*reached));
+        let comes_back = version < std::mem::replace(reached, version.max(*reached)) && is_new;
         let place = (partition_of(counter.post.as_bytes(), partitions), version.offset().0);
         let at = item
             .whole("liked_at")
@@ -283,5 +283,23 @@ mod tests {
         assert_eq!(bounds(None), (1, 2));
         assert_eq!(bounds(Some(15)), (1, 2), "what was said at that moment itself may be in");
         assert_eq!(bounds(Some(16)), (2, 2));
+    }
+
+    #[test]
+    fn an_event_that_a_replay_brings_back_is_not_said_anew() {
+        let mut kept = Kept { dated: Some(1), ..Kept::default() };
+        let row = |offset| {
+            let number = |n: u64| Value::N(n.to_string().parse().expect("a number"));
+            let text = |text: &str| Value::S(text.to_owned());
+            let version = Version::new(1, true, tally_core::topic::Offset(offset)).to_string();
+            let version = Value::N(version.parse().expect("a number"));
+            let named = [("pk", text("p#0")), ("user_id", text("u")), ("v", version), ("liked_at", number(5))];
+            named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Item>()
+        };
+        let likes = CounterId::likes(PostId::new("p").expect("an id"));
+        let mut said = |offset, is_new| kept.said(&likes, &row(offset), is_new).map(|at| at.0);
+        assert_eq!((said(3, true), said(7, false)), (Some(5), Some(5)));
+        assert_eq!(said(3, false), Some(5), "no replay takes a row back, which another law finds");
+        assert_eq!((said(3, true), said(7, true)), (None, Some(5)));
     }
 }

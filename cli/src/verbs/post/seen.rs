@@ -22,6 +22,7 @@ use tally_core::time::UnixMillis;
 use super::reasons::{Age, Reason};
 use crate::desk::Desk;
 use crate::ended::Usage;
+use crate::said::counted;
 use crate::verbs::regions::Entry;
 
 /// How often a standing that is older than the sources is read again, and when. If nothing happens, one is at most 4 s
@@ -139,7 +140,8 @@ impl Figures {
         if !self.queued.is_empty() {
             let whys: BTreeSet<&str> = self.queued.iter().map(|(_, why)| *why).collect();
             let whys = Vec::from_iter(whys).join(", ");
-            lines.push(format!(" is queued for a recount ({whys}; {} row keys)", self.queued.len()));
+            let keys = counted(self.queued.len() as u64, "row key");
+            lines.push(format!(" is queued for a recount ({whys}; {keys})"));
         }
         match &self.why {
             None if !self.exact => lines.push(" is not exact: --explain says why".to_owned()),

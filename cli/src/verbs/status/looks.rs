@@ -75,8 +75,10 @@ pub(super) async fn stream(desk: &Desk, late: Duration, status: &mut Status) -> 
     let as_of = open.iter().map(|stored| stored.fed.at).min();
     let (shards, processes) = (counted(open.len() as u64, "open stream shard"), leased.len());
     let (behind, as_of) = (past(now, as_of), as_of.map(|as_of| as_of.0));
-    let text =
-        format!("{shards}, leased by {}, position stored {behind}", counted(processes as u64, "change-streamer"));
+    let text = format!(
+        "{shards}, leased by {}, copied up to {behind} (as stored last)",
+        counted(processes as u64, "change-streamer")
+    );
     let fields = json!({"open_stream_shards": open.len(), "change_streamers": processes, "as_of": as_of});
     status.figure("changes", text, fields);
     Ok(())

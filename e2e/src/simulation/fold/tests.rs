@@ -28,7 +28,7 @@ fn events() -> Events {
     let record = |effect, early| Record { effect: Some(effect), early, at: NOW };
     let likes = [true, false, true].map(|present| record(member(present), false));
     let views = [1, 2, 4].map(|n| record(Effect::Amount { counter: views(), n }, n == 1));
-    Events::of(0, likes.into_iter().chain(views).collect())
+    Events::of([(0, likes.into_iter().chain(views).collect())])
 }
 
 fn fold() -> Fold {
@@ -57,6 +57,32 @@ fn a_row_is_the_event_of_its_version_and_never_goes_back() {
     let mut fold = fold();
     assert!(put(&mut fold, 1, gone()) && !put(&mut fold, 0, None), "an older one takes its place");
     assert!(put(&mut fold, 2, None) && fold.stands(&events()).is_ok());
+}
+
+#[test]
+fn a_misrouted_event_that_is_read_again_alone_may_replace_a_routed_one_that_was_forgotten() {
+    let home = partition_of(likes().post.as_bytes(), 2);
+    let record = |present| {
+        let effect = Effect::Member { counter: likes(), member: member().1, present };
+        Record { effect: Some(effect), early: false, at: NOW }
+    };
+    let events = Events::of([(home, vec![record(false)]), (1 - home, vec![record(true)])]);
+    for (is_home_replayed, holds) in [(false, true), (true, false)] {
+        let mut fold = Fold::new(2, ShardCount::new(1).expect("a power of two"), DAY);
+        let put = |fold: &mut Fold, is_routed, gone| {
+            fold.put(&events, NOW, member(), (version(is_routed, 0), gone)).expect("a lawful row");
+        };
+        put(&mut fold, false, None);
+        put(&mut fold, true, gone());
+        fold.rows.get_mut(&member()).expect("a row").now = None;
+        let replays = |is_replaying| Claim { greatest: 1, is_replaying, ..Claim::default() };
+        fold.claims = BTreeMap::from([(1 - home, replays(true)), (home, replays(is_home_replayed))]);
+        fold.replays = BTreeSet::from([1 - home]);
+        fold.finished = BTreeMap::from([(0, 1), (1, 1)]);
+        put(&mut fold, false, None);
+        fold.claims.values_mut().for_each(|claim| claim.is_replaying = false);
+        assert_eq!(fold.stands(&events).is_ok(), holds);
+    }
 }
 
 #[test]
