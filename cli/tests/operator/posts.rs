@@ -132,7 +132,7 @@ async fn a_recount_is_queued_for_each_row_key_and_shown_with_the_post() {
     assert_eq!(queued.iter().map(|queued| queued.key.to_string()).collect::<Vec<_>>(), ["p#0", "p#1", "p#2", "p#3"]);
     assert!(queued.iter().all(|queued| queued.reason == QueueReason::Asked));
     let shown = stage.tally(&["post", "show", "p"]).await;
-    assert!(shown.out.contains("p#0 (asked)"), "{shown:?}");
+    assert!(shown.out.contains("likes is queued for a recount (asked; 4 row keys)"), "{shown:?}");
     let unknown = stage.tally(&["post", "recount", "p", "--counter", "views"]).await;
     assert_eq!(
         (unknown.code, unknown.err.as_str()),
