@@ -26,9 +26,9 @@ const NEWER: &str =
 pub(crate) enum Verb {
     /// Counts, by reason, the dead letters that no replay has put back, and lists some. Exits with 1 where there are any
     ///
-    /// A record that failed again when it was read again has two letters; a replay sends it once.
-    /// Those of other deployments that share the topic are counted, and not listed. A letter that names no deployment
-    /// is of an older build, and is taken for one of this deployment.
+    /// A record that failed again when it was read again has two letters; a replay sends it once. Letters of other
+    /// deployments that share the topic are counted, and not listed. A letter that names no deployment is of an older
+    /// build, and is taken for one of this deployment.
     List {
         #[command(flatten)]
         wanted: Wanted,
@@ -57,10 +57,10 @@ pub(crate) enum Verb {
     /// Sends dead letters that decode as events now to the topic again, as if they had just happened
     ///
     /// Each record is sent once, however many letters it has and however many replays are run or killed: a replay
-    /// writes what it sends, and that it was sent, in one transaction of Kafka. Without a filter it continues
-    /// where the last one stopped; with a filter it begins at the oldest letter. Letters of other
-    /// deployments are left alone, and other deployments that read the topic pass over what is sent. A letter that names no
-    /// deployment is of an older build, and is taken for one of this deployment. A replay ends one that is still running.
+    /// writes what it sends, and that it was sent, in one transaction of Kafka. Without a filter it continues where
+    /// the last one stopped; with a filter it begins at the oldest letter. Letters of other deployments are left alone, and
+    /// other deployments that read the topic pass over what is sent. A letter that names no deployment is of an older build,
+    /// and is taken for one of this deployment. A replay ends one that is still running.
     ///
     /// A replayed event is newer than everything its user did meanwhile: a like that was taken back since comes back. Look
     /// at old letters with `tally dlq show` first.

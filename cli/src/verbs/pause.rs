@@ -53,9 +53,9 @@ enum What {
 /// The wait until requests that were signed before can take no effect any more.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Settle {
-    /// How long this waits after it has raised the claims. A consumer may sign a request until a
-    /// minute after it last confirmed its claim, and DynamoDB takes it for five minutes more. Less is right only if no
-    /// consumer has run for six minutes
+    /// How long this waits after it has raised the claims. A consumer may sign a request until a minute after it last
+    /// confirmed its claim, and DynamoDB takes it for five minutes more. Less is right only if no consumer has run for
+    /// six minutes
     #[arg(long, default_value = "6m", value_parser = parse_duration, value_name = "SPAN")]
     settle: Duration,
 }
