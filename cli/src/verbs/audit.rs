@@ -13,7 +13,7 @@ use tally_service::parse_duration;
 
 use crate::change::Changing;
 use crate::desk::{Desk, Where};
-use crate::said::{Answer, Table, past};
+use crate::said::{Answer, Table, or_dash, past};
 
 /// What an operator hears wherever a loss was opened.
 pub(crate) const CLOSES: &str =
@@ -103,8 +103,10 @@ fn listed(runs: &[RunRecord], now: UnixMillis) -> Answer {
         let RunRecord { run, began, ended, summary, .. } = record;
         let (began, state) = (past(now, Some(*began)), if ended.is_some() { "ended" } else { "under way" });
         let Summary { rows, withheld, left, .. } = summary;
+        // A recount of posts does not count rows.
+        let rows = or_dash((*rows > 0).then_some(*rows));
         let scope = record.scope_text();
-        table.row([run, &scope, &began, &state, rows, &summary.found(), &summary.corrections(), withheld, left]);
+        table.row([run, &scope, &began, &state, &rows, &summary.found(), &summary.corrections(), withheld, left]);
     }
     Answer::new(runs.iter().map(json).collect::<Vec<_>>(), table)
 }

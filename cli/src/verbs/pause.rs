@@ -151,7 +151,9 @@ pub(super) async fn pause_of(desk: &Desk, topic: &str) -> anyhow::Result<Option<
 /// Says of a topic whose consumers are paused what may still happen, if anything may.
 pub(super) async fn still(desk: &Desk) -> anyhow::Result<Option<&'static str>> {
     let settled = pause_of(desk, &desk.topic).await?.is_some();
-    Ok((!settled).then_some("rows may still change until the command that pauses them has ended (tally ledger)"))
+    Ok((!settled).then_some(
+        "rows may still change until the command that pauses them has ended: tally ledger shows whether it has",
+    ))
 }
 
 /// Pauses the topic, and waits until no request that a consumer has sent before can take effect. Returns the topic as
@@ -159,7 +161,7 @@ pub(super) async fn still(desk: &Desk) -> anyhow::Result<Option<&'static str>> {
 ///
 /// # Errors
 ///
-/// Another operator has resumed consumers during the wait. They have signed requests since, even if they are paused again.
+/// Somebody has resumed consumers during the wait. They have signed requests since, even if they are paused again.
 async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
     let resumed = last_resume(desk).await?;
     // The flag first, so that a consumer that takes a partition over afterwards finds it.
@@ -169,10 +171,7 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
     raised.context("cannot raise the claims")?;
     settle.wait(desk).await;
     let is_undisturbed = known(desk).await? == paused && last_resume(desk).await? == resumed;
-    ensure!(
-        is_undisturbed,
-        "not paused: another operator resumed consumers during the wait (tally ledger): run this again"
-    );
+    ensure!(is_undisturbed, "not paused: consumers were resumed during the wait (tally ledger)");
     Ok(paused)
 }
 

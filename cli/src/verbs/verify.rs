@@ -80,7 +80,7 @@ struct Verified {
 struct Difference {
     post: String,
     counter: String,
-    /// Absent for the total, which is compared with the sum of its shards.
+    /// Absent for the total.
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<u16>,
     rows: Option<Value>,
@@ -334,8 +334,10 @@ async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Resul
             Numbers { rows: weigh(desk, &key).await?, count: counter.map(|counter| counter.part(shard)) }
         }
         None => {
-            let rows = |counter: &Counter| counter.parts.values().map(|part| i128::from(*part)).sum();
-            Numbers { rows: counter.as_ref().map(rows), count: counter.map(|counter| counter.likes) }
+            let keys: Vec<RowKey> = RowKey::all(id, desk.shards).collect();
+            let weighed = stream::iter(&keys).map(|key| weigh(desk, key)).buffered(AT_ONCE);
+            let sum = async |sum: Option<i128>, rows: Option<i128>| Ok(sum.zip(rows).map(|(sum, rows)| sum + rows));
+            Numbers { rows: weighed.try_fold(Some(0), sum).await?, count: counter.map(|counter| counter.likes) }
         }
     };
     Ok((what, before, now))

@@ -242,7 +242,7 @@ async fn a_pause_that_somebody_ends_while_it_waits_does_not_say_that_consumers_a
     };
     let (said, ()) = tokio::join!(pause, resume);
     assert_eq!((said.code, said.out.contains("partitions paused")), (Some(1), false), "{said:?}");
-    assert!(said.err.contains("not paused: another operator resumed consumers"), "{said:?}");
+    assert!(said.err.contains("not paused: consumers were resumed"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,9 +30,15 @@ async fn verified(stage: &Stage) -> Said {
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_one_is_named() {
     let stage = Stage::set().await;
-    for (key, user) in
-        [("right#1", "a"), ("right#1", "b"), ("right#2", "c"), ("more#0", "a"), ("less#3", "a"), ("none#1", "a")]
-    {
+    for (key, user) in [
+        ("right#1", "a"),
+        ("right#1", "b"),
+        ("right#2", "c"),
+        ("more#0", "a"),
+        ("less#3", "a"),
+        ("none#1", "a"),
+        ("part#0", "a"),
+    ] {
         row(&stage, key, user).await;
     }
     count(&stage, "right", 3, &[("s1", 2), ("s2", 1), ("s3", 0)]).await;
@@ -40,6 +46,8 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
     count(&stage, "less", 0, &[("s3", 0)]).await;
     count(&stage, "gone", 4, &[("s2", 4)]).await;
     count(&stage, "total", 5, &[("s2", 0)]).await;
+    // Its total is right, but the sum of its shards is not.
+    count(&stage, "part", 1, &[("s0", 9)]).await;
     // Tombstones, also of posts that have no counter: they do not count as rows.
     for (key, user) in [("right#1", "z"), ("gone#2", "a"), ("unliked#0", "a")] {
         stage.store().put("likes", &json!({"pk": key, "user_id": user, "v": 7, "gone": GONE})).await;
@@ -59,12 +67,13 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
         (json!("less"), json!(3), json!(1), json!(0)),
         (json!("more"), json!(0), json!(1), json!(2)),
         (json!("none"), json!(1), json!(1), json!(0)),
+        (json!("part"), json!(0), json!(1), json!(9)),
         (json!("total"), json!(null), json!(0), json!(5)),
     ]
     .map(|difference| format!("{difference:?}"));
     expected.sort();
     assert_eq!(differences, expected);
-    assert_eq!((&found["rows"], &found["counters"], &found["wrong"]), (&json!(6), &json!(5), &json!(5)));
+    assert_eq!((&found["rows"], &found["counters"], &found["wrong"]), (&json!(7), &json!(6), &json!(6)));
     assert_eq!(stage.everything().await, before, "it writes nothing");
     for (post, likes, shards) in [
         ("more", 1, ("s0", 1)),
@@ -72,6 +81,7 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
         ("none", 1, ("s1", 1)),
         ("gone", 0, ("s2", 0)),
         ("total", 0, ("s2", 0)),
+        ("part", 1, ("s0", 1)),
     ] {
         count(&stage, post, likes, &[shards]).await;
     }

@@ -235,7 +235,8 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
     }
     if !counter.adds_up() {
         let sum: i128 = counter.parts.values().map(|part| i128::from(*part)).sum();
-        let text = format!("it is {value}, and its shards sum up to {sum}: tally post recount");
+        let text =
+            format!("it is {value}, and its shards sum up to {sum}, so one of them is wrong: tally post recount");
         reasons.push(Reason::new("total", text, json!({"value": value, "sum": said::sum(sum)})));
     }
     reasons
