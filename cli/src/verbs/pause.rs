@@ -171,7 +171,7 @@ async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Resu
     raised.context("cannot raise the claims")?;
     settle.wait(desk).await;
     let is_undisturbed = known(desk).await? == paused && last_resume(desk).await? == resumed;
-    ensure!(is_undisturbed, "not paused: consumers were resumed during the wait (tally ledger)");
+    ensure!(is_undisturbed, "not paused: consumers were resumed during the wait (tally ledger): run this again");
     Ok(paused)
 }
 

@@ -334,10 +334,11 @@ async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Resul
             Numbers { rows: weigh(desk, &key).await?, count: counter.map(|counter| counter.part(shard)) }
         }
         None => {
-            let keys: Vec<RowKey> = RowKey::all(id, desk.shards).collect();
-            let weighed = stream::iter(&keys).map(|key| weigh(desk, key)).buffered(AT_ONCE);
-            let sum = async |sum: Option<i128>, rows: Option<i128>| Ok(sum.zip(rows).map(|(sum, rows)| sum + rows));
-            Numbers { rows: weighed.try_fold(Some(0), sum).await?, count: counter.map(|counter| counter.likes) }
+            let mut rows = counter.is_some().then_some(0);
+            for key in RowKey::all(id, desk.shards).filter(|_| counter.is_some()) {
+                rows = rows.zip(weigh(desk, &key).await?).map(|(sum, rows)| sum + rows);
+            }
+            Numbers { rows, count: counter.map(|counter| counter.likes) }
         }
     };
     Ok((what, before, now))
