@@ -166,7 +166,10 @@ pub(super) async fn list(
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
     let logs = reader.logs().await.context("cannot look at the dead letters")?;
-    let known = put_back_of(reader, &logs, deployment, topic).await.context("cannot read which letters were replayed")?.with_warnings();
+    let known = put_back_of(reader, &logs, deployment, topic)
+        .await
+        .context("cannot read which letters were replayed")?
+        .with_warnings();
     for (partition, log) in logs {
         let note = |record: Record<'_>| {
             let Some(letter) = letter(record).filter(|letter| wanted.has(letter)) else { return };
