@@ -132,7 +132,7 @@ impl From<Verified> for Answer {
         let mut table = Table::headed(["post", "counter", "shard", "rows", "count"]);
         for Difference { post, counter, shard, rows, count } in differences {
             let rows = rows.as_ref().map(|rows| rows.as_str().map_or_else(|| rows.to_string(), str::to_owned));
-            let [rows, count] = [rows, count.map(|count| count.to_string())].map(|number| or(number, "cannot be read"));
+            let [rows, count] = [rows, count.map(|count| count.to_string())].map(|number| or(number, "unknown"));
             table.row([post, counter, &or(*shard, "total"), &rows, &count]);
         }
         if !differences.is_empty() {
@@ -155,7 +155,7 @@ impl Difference {
 /// A count that may be wrong: that of one of the counter's shards or, without a shard, its total.
 type What = (CounterId, Option<Shard>);
 
-/// The sum of the rows and the count, each absent where it cannot be read.
+/// The sum of the rows and the count, each absent where it is not known, since one cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     rows: Option<i128>,
