@@ -59,8 +59,8 @@ impl From<&Counter> for Value {
 }
 
 impl Value {
-    /// Returns the value with the later version. Values of one version are equal, unless somebody has edited the counter
-    /// by hand, so values may come in any order and repeatedly.
+    /// Returns the value with the later version. Two values of one version are equal. So values may come in any order and
+    /// repeatedly. (If somebody edits the counter by hand, two values of one version can differ.)
     #[must_use]
     pub fn later(self, other: Self) -> Self {
         if self.version < other.version { other } else { self }

@@ -161,7 +161,8 @@ pub(super) async fn still(desk: &Desk) -> anyhow::Result<Option<&'static str>> {
 ///
 /// # Errors
 ///
-/// Somebody has resumed consumers during the wait. They have signed requests since, even if they are paused again.
+/// Somebody has resumed consumers during the wait. Consumers may have signed requests since, which another pause does
+/// not undo.
 async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
     let resumed = last_resume(desk).await?;
     // The flag first, so that a consumer that takes a partition over afterwards finds it.

@@ -155,7 +155,7 @@ impl Difference {
 /// A count that may be wrong: that of one of the counter's shards or, without a shard, its total.
 type What = (CounterId, Option<Shard>);
 
-/// The sum of the rows and the count, each absent where it is not known, since one cannot be read.
+/// The sum of the rows and the count, each absent where it is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     rows: Option<i128>,
@@ -334,11 +334,13 @@ async fn look(desk: &Desk, what: What, before: Option<Numbers>) -> anyhow::Resul
             Numbers { rows: weigh(desk, &key).await?, count: counter.map(|counter| counter.part(shard)) }
         }
         None => {
-            let mut rows = counter.is_some().then_some(0);
-            for key in RowKey::all(id, desk.shards).filter(|_| counter.is_some()) {
+            // Of a counter that cannot be read no number is known, so its rows need not be read.
+            let Some(counter) = counter else { return Ok((what, before, Numbers { rows: None, count: None })) };
+            let mut rows = Some(0);
+            for key in RowKey::all(id, desk.shards) {
                 rows = rows.zip(weigh(desk, &key).await?).map(|(sum, rows)| sum + rows);
             }
-            Numbers { rows, count: counter.map(|counter| counter.likes) }
+            Numbers { rows, count: Some(counter.likes) }
         }
     };
     Ok((what, before, now))
