@@ -19,11 +19,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tally_service::http::hanging_up;
+use tally_service::http::{Door, hanging_up};
 use tally_service::{Stop, Task};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::args::ConnectionLimits;
@@ -43,12 +42,9 @@ const HEADERS: usize = 64;
 /// The files that are kept for other uses: 256 connections of the admin listener, those to the tables, and some more.
 const OTHERS: usize = 768;
 
-/// How long to wait after `accept` fails, as it does when the process has no file descriptor left.
-const REST: Duration = Duration::from_millis(100);
-
 /// The listener and the routes that it serves.
 pub struct Server {
-    listener: TcpListener,
+    door: Door,
     front: Front,
     limits: ConnectionLimits,
 }
@@ -77,15 +73,7 @@ impl ConnectionLimits {
 impl Server {
     /// Serves `front` on `listener`.
     pub fn new(listener: TcpListener, front: Front, limits: ConnectionLimits) -> Self {
-        Self { listener, front, limits }
-    }
-
-    async fn accept(&self, places: &Arc<Semaphore>) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
-        let (stream, peer) = self.listener.accept().await?;
-        // Answers are sent at once, and events do not wait for the next one.
-        stream.set_nodelay(true)?;
-        Ok((stream, peer, place))
+        Self { door: Door::new(listener, limits.connections), front, limits }
     }
 
     /// Serves a connection until the client closes it, or until `ending` fires and the current answer is finished.
@@ -211,24 +199,17 @@ fn is_unread(error: &hyper::Error) -> bool {
 
 impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let places = Arc::new(Semaphore::new(self.limits.connections));
         let mut connections = Connections::default();
-        while let Ok(accepted) = stop.unless_requested(self.accept(&places)).await {
-            match accepted {
-                Ok((stream, peer, place)) => connections.open(|ending| {
-                    let served = self.serve(stream, peer, ending);
-                    async move {
-                        served.await;
-                        drop(place);
-                    }
-                }),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    let _ = stop.unless_requested(tokio::time::sleep(REST)).await;
+        while let Some((stream, peer, place)) = self.door.next(&stop).await {
+            connections.open(|ending| {
+                let served = self.serve(stream, peer, ending);
+                async move {
+                    served.await;
+                    drop(place);
                 }
-            }
+            });
         }
-        drop(self.listener);
+        drop(self.door);
         if stop.until_last_call(connections.drain()).await.is_err() {
             tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
         }
@@ -242,7 +223,8 @@ mod tests {
 
     #[test]
     fn connections_leave_room_for_other_files_and_are_as_many_as_asked_where_there_is_room() {
-        let limits = |connections| ConnectionLimits { connections, head_time: REST, unread_time: REST };
+        let limits =
+            |connections| ConnectionLimits { connections, head_time: Duration::ZERO, unread_time: Duration::ZERO };
         let within = |connections, open_files| limits(connections).within(open_files).connections;
         assert_eq!(within(10_000, None), 10_000);
         assert_eq!(within(10_000, Some(20_000)), 10_000);

@@ -1,14 +1,19 @@
 //! The arguments that processes share; each binary flattens the groups it needs into its own.
 
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Command, CommandFactory};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Command, CommandFactory, Parser};
 use tally_core::ids::ShardCount;
 
+use crate::Invalid;
 use crate::telemetry::{Filter, LogFormat};
 
 /// The arguments of every process. Flatten them after a binary's own arguments; otherwise help lists those under the
@@ -112,6 +117,66 @@ pub fn defaults<A: Args>() -> A {
     A::from_arg_matches(&command.get_matches_from([""; 0])).expect("each has a default")
 }
 
+/// Reads the arguments `given`, the program's name first. An argument that is unknown or whose value is refused is noted
+/// in `invalid`, and then counts as not given: so one mistake hides no other.
+///
+/// # Errors
+/// What is refused for another reason, such as a missing argument; and help and the version.
+pub(crate) fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, clap::Error> {
+    let (mut command, mut refused) = (A::command(), BTreeSet::new());
+    loop {
+        let error = match command.clone().try_get_matches_from(&given).and_then(|found| A::from_arg_matches(&found)) {
+            Ok(args) => return Ok(args),
+            Err(error) => error,
+        };
+        let Some(flag) = flag(&error).filter(|flag| refused.insert(flag.clone())) else { return Err(error) };
+        let known = command.get_arguments().find(|arg| arg.get_long() == Some(&flag));
+        if let Some(id) = known.map(|arg| arg.get_id().clone()) {
+            invalid.add(&flag, problem(&error));
+            command = command.mut_arg(id, |arg| arg.env(None));
+        } else {
+            invalid.add_variable(&format!("--{flag}"), problem(&error));
+        }
+        given = without(given, &format!("--{flag}"));
+    }
+}
+
+/// Returns the flag that is unknown, or whose value is refused, without its dashes.
+fn flag(error: &clap::Error) -> Option<String> {
+    let kinds = [ErrorKind::UnknownArgument, ErrorKind::ValueValidation, ErrorKind::InvalidValue];
+    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let flag = shown.strip_prefix("--")?.split([' ', '=', '[']).next()?;
+    kinds.contains(&error.kind()).then(|| flag.to_owned())
+}
+
+/// Returns what is wrong with an argument, without its value.
+fn problem(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::UnknownArgument {
+        return match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(similar)) => format!("there is no such argument; did you mean {similar}?"),
+            _ => "there is no such argument".to_owned(),
+        };
+    }
+    match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(cause), _) => cause.to_string(),
+        (None, Some(ContextValue::Strings(values))) if !values.is_empty() => {
+            format!("must be one of {}", values.join(", "))
+        }
+        _ => "has no value".to_owned(),
+    }
+}
+
+/// Removes `--flag value` and `--flag=value`.
+fn without(given: Vec<OsString>, flag: &str) -> Vec<OsString> {
+    let starts = |word: &OsString, start: &str| word.as_encoded_bytes().starts_with(start.as_bytes());
+    let (with_value, mut after) = (format!("{flag}="), false);
+    let mut is_of_it = |word: &OsString| {
+        let is_its_value = std::mem::replace(&mut after, *word == *flag) && !starts(word, "--");
+        is_its_value || after || starts(word, &with_value)
+    };
+    given.into_iter().filter(|word| !is_of_it(word)).collect()
+}
+
 /// The units of a duration, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -157,8 +222,6 @@ fn shards(text: &str) -> Result<ShardCount, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
     /// Tests its arguments
@@ -206,6 +269,42 @@ mod tests {
             assert!(error.contains(flag), "{flag} {value:?}: {error}");
         }
         assert!(parse(&["--admin-listen", "off", "--shards", "256", "--brokers", "b:9092"]).is_ok());
+    }
+
+    #[test]
+    fn every_bad_value_is_named_and_none_is_shown() {
+        let read = |given: &[&str]| {
+            let mut invalid = Invalid::none();
+            let args = super::parse::<TestArgs>(
+                std::iter::once(&"tally-test").chain(given).map(OsString::from).collect(),
+                &mut invalid,
+            );
+            (args, invalid.to_string())
+        };
+        let (args, said) = read(&[
+            "--log-format",
+            "canary",
+            "--shards=canary",
+            "--brokers",
+            "b:9092",
+            "--admin-listen",
+            "--shutdown-grace",
+            "9",
+            "--shards",
+            "13",
+        ]);
+        assert_eq!(args.map(|args| (args.brokers, args.store.shards)).unwrap(), (Some("b:9092".to_owned()), None));
+        for (nth, (said, flag)) in
+            said.split("; ").zip(["log-format", "shards", "admin-listen", "shutdown-grace"]).enumerate()
+        {
+            assert!(said.starts_with(&format!("--{flag} (TALLY_")), "{nth}: {said}");
+        }
+        assert_eq!((said.split("; ").count(), said.contains("canary")), (4, false), "{said}");
+        assert!(said.contains("must be one of json, pretty") && said.contains("has no value"), "{said}");
+        let (args, said) = read(&["--shards", "13", "--broker", "canary", "-x"]);
+        assert!(args.is_err() && said == "--broker: there is no such argument; did you mean --brokers?", "{said}");
+        let (args, said) = read(&["--shards", "13", "--nothing=canary"]);
+        assert!(args.is_ok() && said.starts_with("--nothing: there is no such argument; --shards ("), "{said}");
     }
 
     #[test]

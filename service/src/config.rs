@@ -1,5 +1,6 @@
 //! Configuration errors: all problems at once, each with the name of its setting and never its value.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use thiserror::Error;
@@ -78,9 +79,12 @@ impl Invalid {
         }
     }
 
-    /// Adds the problems of another check.
+    /// Adds the problems of another check, but no second one of a setting: one that was refused counts as missing.
     pub fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        let named: BTreeSet<String> =
+            self.0.iter().filter_map(|problem| Some(problem.split_once(": ")?.0.to_owned())).collect();
+        let is_new = |problem: &String| problem.split_once(": ").is_none_or(|(setting, _)| !named.contains(setting));
+        self.0.extend(other.0.into_iter().filter(is_new));
     }
 
     pub fn is_empty(&self) -> bool {

@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 
@@ -28,6 +28,9 @@ use crate::{Stop, Task, Unfit};
 
 /// How many connections wait to be accepted: as many as tokio's own listener has.
 const BACKLOG: u32 = 1024;
+
+/// How long to wait after `accept` fails, as it does when the process has no file descriptor left.
+const REST: Duration = Duration::from_millis(100);
 
 /// Limits on what a client may use of a server.
 #[derive(Clone, Copy, Debug)]
@@ -144,24 +147,53 @@ pub fn hanging_up<S: AsyncWrite>(stream: S, unread_time: Duration) -> Pin<Box<Ti
     Box::pin(writer)
 }
 
+/// A listener that takes up to so many connections at once. Further ones wait in its queue.
+#[derive(Debug)]
+pub struct Door {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    pub fn new(listener: TcpListener, connections: usize) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(connections)) }
+    }
+
+    /// Returns the next connection, with its place, which is free again once it is dropped. `None` if asked to stop.
+    pub async fn next(&self, stop: &Stop) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        loop {
+            match stop.unless_requested(self.accept()).await.ok()? {
+                Ok(accepted) => return Some(accepted),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    stop.unless_requested(tokio::time::sleep(REST)).await.ok()?;
+                }
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
+        let (stream, peer) = self.listener.accept().await?;
+        // Answers are sent at once, and events do not wait for the next one.
+        stream.set_nodelay(true)?;
+        Ok((stream, peer, place))
+    }
+}
+
 /// A task that serves a router on a listener. When asked to stop, it accepts no more connections and lets the answers
 /// under way finish.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    door: Door,
     router: Router,
     limits: Limits,
 }
 
 impl Server {
     pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
-        Self { listener, router: router.layer(from_fn(only_of_one_host)), limits }
-    }
-
-    async fn accept(&self, connections: &Arc<Semaphore>) -> io::Result<(TcpStream, impl Drop + Send + 'static)> {
-        let permit = Arc::clone(connections).acquire_owned().await.expect("the semaphore is never closed");
-        let (stream, _) = self.listener.accept().await?;
-        Ok((stream, permit))
+        let door = Door::new(listener, limits.connections);
+        Self { door, router: router.layer(from_fn(only_of_one_host)), limits }
     }
 
     fn http(&self) -> hyper::server::conn::http1::Builder {
@@ -175,30 +207,21 @@ impl Server {
 
 impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let permits = Arc::new(Semaphore::new(self.limits.connections));
         let draining = GracefulShutdown::new();
         // Dropping the set with this task closes its connections.
         let mut connections = JoinSet::new();
-        while let Ok(accepted) = stop.unless_requested(self.accept(&permits)).await {
+        while let Some((stream, _, place)) = self.door.next(&stop).await {
             while connections.try_join_next().is_some() {}
-            match accepted {
-                Ok((stream, permit)) => {
-                    let service = TowerToHyperService::new(self.router.clone());
-                    let stream = TokioIo::new(hanging_up(stream, self.limits.unread_time));
-                    let connection = draining.watch(self.http().serve_connection(stream, service));
-                    connections.spawn(async move {
-                        // A client may break the protocol or go away at any time.
-                        let _ = connection.await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    let _ = stop.unless_requested(tokio::time::sleep(Duration::from_millis(100))).await;
-                }
-            }
+            let service = TowerToHyperService::new(self.router.clone());
+            let stream = TokioIo::new(hanging_up(stream, self.limits.unread_time));
+            let connection = draining.watch(self.http().serve_connection(stream, service));
+            connections.spawn(async move {
+                // A client may break the protocol or go away at any time.
+                let _ = connection.await;
+                drop(place);
+            });
         }
-        drop(self.listener);
+        drop(self.door);
         if stop.until_last_call(draining.shutdown()).await.is_err() {
             tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
         }

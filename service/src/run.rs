@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use axum::middleware::from_fn;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -15,8 +16,8 @@ use crate::http::same_site;
 use crate::metrics::{self, Catalogue};
 use crate::telemetry::Level;
 use crate::{
-    App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, http, telemetry,
-    variables,
+    App, CommonArgs, Ended, Exit, Host, How, Invalid, Limits, Listen, Running, Server, Stage, admin, args, http,
+    telemetry, variables,
 };
 
 /// How long blocked threads may delay the exit of a process that has stopped everything else.
@@ -55,17 +56,28 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     let mut command = P::Args::command();
     command.build();
     let (name, version) = (command.get_name().to_owned(), command.get_version().unwrap_or("unknown").to_owned());
-    let args = match P::Args::try_parse() {
+    let mut invalid = Invalid::none();
+    let args: P::Args = match args::parse(std::env::args_os().collect(), &mut invalid) {
         Ok(args) => args,
+        // Help and version go to standard output and are not errors. Neither is a closed pipe.
+        Err(help) if !help.use_stderr() => {
+            let _ = help.print();
+            return Exit::CLEAN.into();
+        }
         Err(error) => {
-            // Help and version go to standard output and are not errors. Neither is a closed pipe.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::CONFIG } else { Exit::CLEAN }.into();
+            if !invalid.is_empty() {
+                let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
+            }
+            // A value that was refused counts as not given.
+            if invalid.is_empty() || error.kind() != ErrorKind::MissingRequiredArgument {
+                let _ = error.print();
+            }
+            return Exit::CONFIG.into();
         }
     };
     let common = P::common(&args).clone();
     let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
-    let mut invalid = variables::unknown(&command, variables::environment());
+    invalid.extend(variables::unknown(&command, variables::environment()));
     invalid.extend(environment());
     let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
         Ok(config) if invalid.is_empty() => config,

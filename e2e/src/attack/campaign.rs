@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use tally_service::telemetry::{self, LogFormat};
 use tally_testkit::process::GRACE;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -262,8 +263,9 @@ impl Attack {
     }
 }
 
-/// Runs a campaign over processes of this program, and prints its report.
+/// Runs a campaign over processes of this program, logs its steps, and prints its report.
 pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<String>) -> anyhow::Result<()> {
+    telemetry::install(LogFormat::Pretty, &"off,tally_e2e=info".parse().map_err(anyhow::Error::msg)?);
     let program = std::env::current_exe().context("cannot find the path of this program")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let report = runtime.block_on(async {

@@ -180,7 +180,7 @@ impl Stage {
 
     /// Waits until this service has written, counted or answered everything produced so far, and returns how long that took.
     pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
-        match service {
+        let took = match service {
             Service::Consumer => {
                 let ends = self.ledger.lock().ends().clone();
                 let written = async || behind(&ends, &self.engines.finished().await) == 0;
@@ -192,7 +192,9 @@ impl Stage {
                 until("every row to be counted", PATIENCE, counted).await
             }
             Service::Api | Service::Recount => self.fleet.api().ready().await,
-        }
+        }?;
+        tracing::info!("{service} has caught up after {:.1} s", took.as_secs_f64());
+        Ok(took)
     }
 
     /// Waits until everything produced so far is written, and then counted.

@@ -256,6 +256,14 @@ async fn a_wrong_setting_is_named_and_exits_with_78() {
         let said = check(args).await;
         assert!(said.code == Some(78) && said.err.contains(named), "{args:?}: {said:?}");
     }
+    let mut mistaken = command(PROGRAM);
+    mistaken
+        .args(["--check", "--batch-rows", "x", "--tombstones=1m", "--lanes", "7", "--brokers", ""])
+        .env("TALLY_LINGER", "soon");
+    let said = run(&mut mistaken).await;
+    for named in ["--batch-rows (", "--tombstones (", "--linger (TALLY_LINGER)", "--brokers (", "--lanes:"] {
+        assert!(said.code == Some(78) && said.err.matches(named).count() == 1, "{named}: {said:?}");
+    }
     let good = check(&["--brokers", "b:9092"]).await;
     assert_eq!(good.code, Some(0), "{good:?}");
 }
