@@ -52,23 +52,13 @@ pub struct Args {
     #[arg(long, value_name = "RUN", help_heading = "Mode")]
     pub resume: Option<AuditRun>,
 
-    /// Find and report what differs, and write nothing to rows and counts
-    #[arg(long, help_heading = "Mode")]
-    pub dry_run: bool,
-
-    /// Also make large corrections: those of at least 1000 likes that are at least 10 % of a row key's count or rows.
-    /// Without it they are reported and withheld, unless a loss is open
-    #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
-    pub force: bool,
+    #[command(flatten)]
+    pub rules: Rules,
 
     /// How long to wait for tables or Kafka that do not answer, before exiting with 69; --watch waits for as long as it
     /// takes
     #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
     pub patience: Duration,
-
-    /// Read units a second at most; a throttled store slows it down in any case
-    #[arg(long, env = "TALLY_READ_UNITS_PER_SECOND", value_name = "UNITS", help_heading = "Pace")]
-    pub read_units_per_second: Option<u32>,
 
     /// The topic of the log of changes
     #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Kafka")]
@@ -122,7 +112,7 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, Invalid> {
         let mut invalid = Invalid::none();
-        invalid.ensure("read-units-per-second", args.read_units_per_second != Some(0), "must be at least 1");
+        invalid.ensure("read-units-per-second", args.rules.read_units != Some(0), "must be at least 1");
         let kafka = kafka::Settings::try_from(args.kafka).map_err(|others| invalid.extend(others)).ok();
         let scope = match (args.resume, args.since) {
             (Some(run), _) => Scope::Resume(run),
@@ -132,13 +122,11 @@ impl TryFrom<Args> for Config {
             _ if args.watch => Scope::Watch,
             _ => Scope::Audit,
         };
-        let (dry_run, force, read_units) = (args.dry_run, args.force, args.read_units_per_second);
-        let rules = Rules { dry_run, force, read_units, ..Rules::default() };
         let StoreArgs { table_prefix, shards, .. } = args.store;
         let store = dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() };
         match kafka {
             Some(kafka) if invalid.is_empty() => {
-                Ok(Self { store, shards, kafka, topic: args.changes_topic, scope, rules })
+                Ok(Self { store, shards, kafka, topic: args.changes_topic, scope, rules: args.rules })
             }
             _ => Err(invalid),
         }

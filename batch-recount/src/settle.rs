@@ -37,50 +37,68 @@ pub(crate) use pass::Part;
 pub(crate) use rounds::Open;
 
 /// How things are recounted.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
+#[command(about = None, long_about = None)]
 pub struct Rules {
-    /// Find and report what differs, and write nothing.
+    /// Find and report what differs, and write nothing to rows and counts
+    #[arg(long, help_heading = "Mode")]
     pub dry_run: bool,
-    /// Make large corrections, too.
+
+    /// Also make large corrections: those of at least 1000 likes that are at least 10 % of a row key's count or rows.
+    /// Without it they are reported and withheld, unless a loss is open
+    #[arg(long, env = "TALLY_FORCE", help_heading = "Mode")]
     pub force: bool,
-    /// By how much two changes of one row key may be out of order in the stream.
-    pub guard: Duration,
-    /// How long a look waits for its markers, and for the folds, before it is given up.
-    pub patience: Duration,
-    /// How long after its correction a row key is looked at once more.
-    pub recheck: Duration,
-    /// How many row keys one look has at most.
-    pub keys: usize,
-    /// How many rows a look holds at once. All rows of a row key are held, even if there are more.
-    pub rows: usize,
-    /// After how many looks without a result a row key is left as it is.
-    pub looks: u32,
-    /// How many segments of a table are scanned at once.
-    pub segments: u32,
-    /// How many sums of row keys an audit holds at once. A table of more is scanned several times.
-    pub held: usize,
-    /// How many read units a second may be spent; `None`: any number.
+
+    /// Read units a second at most; a throttled store slows it down in any case
+    #[arg(
+        long = "read-units-per-second",
+        env = "TALLY_READ_UNITS_PER_SECOND",
+        value_name = "UNITS",
+        help_heading = "Pace"
+    )]
     pub read_units: Option<u32>,
+
+    /// By how much two changes of one row key may be out of order in the stream.
+    #[arg(skip = Duration::from_secs(2))]
+    pub guard: Duration,
+
+    /// How long a look waits for its markers, and for the folds, before it is given up.
+    #[arg(skip = Duration::from_secs(300))]
+    pub patience: Duration,
+
+    /// How long after its correction a row key is looked at once more.
+    #[arg(skip = Duration::from_secs(60))]
+    pub recheck: Duration,
+
+    /// How many row keys one look has at most.
+    #[arg(skip = 16_384_usize)]
+    pub keys: usize,
+
+    /// How many rows a look holds at once. All rows of a row key are held, even if there are more.
+    #[arg(skip = 4_000_000_usize)]
+    pub rows: usize,
+
+    /// After how many looks without a result a row key is left as it is.
+    #[arg(skip = 12_u32)]
+    pub looks: u32,
+
+    /// How many segments of a table are scanned at once.
+    #[arg(skip = 16_u32)]
+    pub segments: u32,
+
+    /// How many sums of row keys an audit holds at once. A table of more is scanned several times.
+    #[arg(skip = 2_000_000_usize)]
+    pub held: usize,
+
     /// How often a watching process looks for work.
+    #[arg(skip = Duration::from_secs(5))]
     pub watch: Duration,
 }
 
+/// The defaults of the command line.
 impl Default for Rules {
     fn default() -> Self {
-        Self {
-            dry_run: false,
-            force: false,
-            guard: Duration::from_secs(2),
-            patience: Duration::from_secs(300),
-            recheck: Duration::from_secs(60),
-            keys: 16_384,
-            rows: 4_000_000,
-            looks: 12,
-            segments: 16,
-            held: 2_000_000,
-            read_units: None,
-            watch: Duration::from_secs(5),
-        }
+        tally_service::defaults()
     }
 }
 

@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tally_service::http::{Door, hanging_up};
+use tally_service::http::{Acceptor, hanging_up};
 use tally_service::{Stop, Task};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,7 +44,7 @@ const OTHERS: usize = 768;
 
 /// The listener and the routes that it serves.
 pub struct Server {
-    door: Door,
+    acceptor: Acceptor,
     front: Front,
     limits: ConnectionLimits,
 }
@@ -73,7 +73,7 @@ impl ConnectionLimits {
 impl Server {
     /// Serves `front` on `listener`.
     pub fn new(listener: TcpListener, front: Front, limits: ConnectionLimits) -> Self {
-        Self { door: Door::new(listener, limits.connections), front, limits }
+        Self { acceptor: Acceptor::new(listener, limits.connections), front, limits }
     }
 
     /// Serves a connection until the client closes it, or until `ending` fires and the current answer is finished.
@@ -200,16 +200,16 @@ fn is_unread(error: &hyper::Error) -> bool {
 impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let mut connections = Connections::default();
-        while let Some((stream, peer, place)) = self.door.next(&stop).await {
+        while let Some((stream, peer, permit)) = self.acceptor.next(&stop).await {
             connections.open(|ending| {
                 let served = self.serve(stream, peer, ending);
                 async move {
                     served.await;
-                    drop(place);
+                    drop(permit);
                 }
             });
         }
-        drop(self.door);
+        drop(self.acceptor);
         if stop.until_last_call(connections.drain()).await.is_err() {
             tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
         }

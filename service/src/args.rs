@@ -121,42 +121,61 @@ pub fn defaults<A: Args>() -> A {
 /// in `invalid`, and then counts as not given: so one mistake hides no other.
 ///
 /// # Errors
-/// What is refused for another reason, such as a missing argument; and help and the version.
-pub(crate) fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, clap::Error> {
+/// What is refused for another reason, such as a missing argument; and help and the version. `None` if only an argument
+/// is missing that is noted.
+pub(crate) fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
     let (mut command, mut refused) = (A::command(), BTreeSet::new());
     loop {
         let error = match command.clone().try_get_matches_from(&given).and_then(|found| A::from_arg_matches(&found)) {
             Ok(args) => return Ok(args),
             Err(error) => error,
         };
-        let Some(flag) = flag(&error).filter(|flag| refused.insert(flag.clone())) else { return Err(error) };
-        let known = command.get_arguments().find(|arg| arg.get_long() == Some(&flag));
-        if let Some(id) = known.map(|arg| arg.get_id().clone()) {
-            invalid.add(&flag, problem(&error));
-            command = command.mut_arg(id, |arg| arg.env(None));
-        } else {
-            invalid.add_variable(&format!("--{flag}"), problem(&error));
+        if error.kind() == ErrorKind::MissingRequiredArgument {
+            let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+                return Err(Some(error));
+            };
+            let is_noted = missing.iter().all(|shown| refused.contains(flag(shown)));
+            return Err((!is_noted).then_some(error));
         }
-        given = without(given, &format!("--{flag}"));
-    }
-}
-
-/// Returns the flag that is unknown, or whose value is refused, without its dashes.
-fn flag(error: &clap::Error) -> Option<String> {
-    let kinds = [ErrorKind::UnknownArgument, ErrorKind::ValueValidation, ErrorKind::InvalidValue];
-    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
-    let flag = shown.strip_prefix("--")?.split([' ', '=', '[']).next()?;
-    kinds.contains(&error.kind()).then(|| flag.to_owned())
-}
-
-/// Returns what is wrong with an argument, without its value.
-fn problem(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::UnknownArgument {
-        return match error.get(ContextKind::SuggestedArg) {
-            Some(ContextValue::String(similar)) => format!("there is no such argument; did you mean {similar}?"),
-            _ => "there is no such argument".to_owned(),
+        let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return Err(Some(error)) };
+        let (is_new, flag) = (refused.insert(flag(shown).to_owned()), flag(shown).to_owned());
+        let known = command.get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"));
+        given = match (error.kind(), known) {
+            (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(known)) if is_new => {
+                match known.get_env() {
+                    Some(_) => invalid.add(&flag, problem(&error)),
+                    None => invalid.add_variable(&flag, problem(&error)),
+                }
+                let id = known.get_id().clone();
+                command = command.mut_arg(id, |arg| arg.env(None));
+                without(given, &flag)
+            }
+            (ErrorKind::UnknownArgument, _) if is_new && flag.starts_with("--") => {
+                invalid.add_variable(&flag, unknown(&error));
+                without(given, shown.split('=').next().unwrap_or(shown))
+            }
+            _ => return Err(Some(error)),
         };
     }
+}
+
+/// Returns the flag of an argument as clap shows it, such as `--linger <SPAN>`.
+fn flag(shown: &str) -> &str {
+    shown.split([' ', '=', '[']).next().unwrap_or(shown)
+}
+
+/// Returns what is wrong with an argument that is unknown.
+fn unknown(error: &clap::Error) -> String {
+    let similar = match (error.get(ContextKind::InvalidArg), error.get(ContextKind::SuggestedArg)) {
+        (Some(ContextValue::String(shown)), _) if shown.contains(' ') => ": its value is in the same word".to_owned(),
+        (_, Some(ContextValue::String(similar))) => format!("; did you mean {similar}?"),
+        _ => String::new(),
+    };
+    format!("there is no such argument{similar}")
+}
+
+/// Returns what is wrong with the value of an argument.
+fn problem(error: &clap::Error) -> String {
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(cause), _) => cause.to_string(),
         (None, Some(ContextValue::Strings(values))) if !values.is_empty() => {
@@ -231,6 +250,9 @@ mod tests {
         /// Anything but nothing
         #[arg(long, value_parser = text())]
         brokers: Option<String>,
+        /// Needs them
+        #[arg(long, requires = "brokers", hide = true)]
+        needs_brokers: bool,
         #[command(flatten)]
         store: StoreArgs,
         #[command(flatten)]
@@ -272,39 +294,39 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_value_is_named_and_none_is_shown() {
+    fn every_argument_that_is_refused_is_named_once() {
         let read = |given: &[&str]| {
-            let mut invalid = Invalid::none();
-            let args = super::parse::<TestArgs>(
-                std::iter::once(&"tally-test").chain(given).map(OsString::from).collect(),
-                &mut invalid,
-            );
+            let (mut invalid, given) = (Invalid::none(), std::iter::once(&"tally-test").chain(given));
+            let args = super::parse::<TestArgs>(given.map(OsString::from).collect(), &mut invalid);
             (args, invalid.to_string())
         };
-        let (args, said) = read(&[
+        let given = [
             "--log-format",
-            "canary",
-            "--shards=canary",
+            "x",
+            "--shards=x",
             "--brokers",
             "b:9092",
             "--admin-listen",
-            "--shutdown-grace",
-            "9",
+            "--log",
+            "x",
             "--shards",
             "13",
-        ]);
+        ];
+        let (args, said) = read(&given);
         assert_eq!(args.map(|args| (args.brokers, args.store.shards)).unwrap(), (Some("b:9092".to_owned()), None));
-        for (nth, (said, flag)) in
-            said.split("; ").zip(["log-format", "shards", "admin-listen", "shutdown-grace"]).enumerate()
-        {
-            assert!(said.starts_with(&format!("--{flag} (TALLY_")), "{nth}: {said}");
-        }
-        assert_eq!((said.split("; ").count(), said.contains("canary")), (4, false), "{said}");
+        let named: Vec<_> = said.split("; ").filter_map(|said| said.split(" (TALLY_").next()).collect();
+        assert_eq!(named[..4], ["--log-format", "--shards", "--admin-listen", "--log"], "{said}");
         assert!(said.contains("must be one of json, pretty") && said.contains("has no value"), "{said}");
-        let (args, said) = read(&["--shards", "13", "--broker", "canary", "-x"]);
-        assert!(args.is_err() && said == "--broker: there is no such argument; did you mean --brokers?", "{said}");
-        let (args, said) = read(&["--shards", "13", "--nothing=canary"]);
-        assert!(args.is_ok() && said.starts_with("--nothing: there is no such argument; --shards ("), "{said}");
+        let (args, said) = read(&["--broker", "canary", "--nothing=canary", "--brokers canary", "--shards", "13"]);
+        let [similar, nothing, one_word] = ["; did you mean --brokers?", "", ": its value is in the same word"];
+        let none = "there is no such argument";
+        let expected =
+            format!("--broker: {none}{similar}; --nothing: {none}{nothing}; --brokers: {none}{one_word}; --shards (");
+        assert!(args.is_ok() && said.starts_with(&expected) && !said.contains("canary"), "{said}");
+        assert!(read(&["--shards", "13", "-x"]).0.unwrap_err().is_some());
+        let (args, said) = read(&["--store", "x", "--needs-brokers"]);
+        assert!(args.unwrap_err().is_some() && said.starts_with("--store: "), "{said}");
+        assert!(read(&["--brokers", "", "--needs-brokers"]).0.unwrap_err().is_none());
     }
 
     #[test]

@@ -79,12 +79,19 @@ impl Invalid {
         }
     }
 
-    /// Adds the problems of another check, but no second one of a setting: one that was refused counts as missing.
+    /// Adds the problems of another check.
     pub fn extend(&mut self, other: Self) {
-        let named: BTreeSet<String> =
-            self.0.iter().filter_map(|problem| Some(problem.split_once(": ")?.0.to_owned())).collect();
-        let is_new = |problem: &String| problem.split_once(": ").is_none_or(|(setting, _)| !named.contains(setting));
-        self.0.extend(other.0.into_iter().filter(is_new));
+        self.0.extend(other.0);
+    }
+
+    /// Adds the problems of a check that took what is refused here as not given. It does not name a setting again.
+    pub(crate) fn extend_without(&mut self, other: Self) {
+        let setting = |problem: &String| problem.split(": ").next().map(str::to_owned);
+        let refused: BTreeSet<_> = self.0.iter().map(setting).collect();
+        let mut others = other.0.into_iter().filter(|problem| !refused.contains(&setting(problem)));
+        let first =
+            others.next().map(|first| if refused.is_empty() { first } else { format!("without these, {first}") });
+        self.0.extend(first.into_iter().chain(others));
     }
 
     pub fn is_empty(&self) -> bool {

@@ -147,19 +147,19 @@ pub fn hanging_up<S: AsyncWrite>(stream: S, unread_time: Duration) -> Pin<Box<Ti
     Box::pin(writer)
 }
 
-/// A listener that takes up to so many connections at once. Further ones wait in its queue.
+/// A listener with a limit of connections at once: further ones wait in its queue.
 #[derive(Debug)]
-pub struct Door {
+pub struct Acceptor {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Door {
+impl Acceptor {
     pub fn new(listener: TcpListener, connections: usize) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(connections)) }
+        Self { listener, permits: Arc::new(Semaphore::new(connections)) }
     }
 
-    /// Returns the next connection, with its place, which is free again once it is dropped. `None` if asked to stop.
+    /// Returns the next connection, and a permit to keep while it is open. `None` if asked to stop.
     pub async fn next(&self, stop: &Stop) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
         loop {
             match stop.unless_requested(self.accept()).await.ok()? {
@@ -173,11 +173,11 @@ impl Door {
     }
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        let place = Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
+        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
         let (stream, peer) = self.listener.accept().await?;
-        // Answers are sent at once, and events do not wait for the next one.
-        stream.set_nodelay(true)?;
-        Ok((stream, peer, place))
+        // Answers are sent at once, and events do not wait for the next one. A client that has left refuses it.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, peer, permit))
     }
 }
 
@@ -185,15 +185,15 @@ impl Door {
 /// under way finish.
 #[derive(Debug)]
 pub struct Server {
-    door: Door,
+    acceptor: Acceptor,
     router: Router,
     limits: Limits,
 }
 
 impl Server {
     pub fn new(listener: TcpListener, router: Router, limits: Limits) -> Self {
-        let door = Door::new(listener, limits.connections);
-        Self { door, router: router.layer(from_fn(only_of_one_host)), limits }
+        let acceptor = Acceptor::new(listener, limits.connections);
+        Self { acceptor, router: router.layer(from_fn(only_of_one_host)), limits }
     }
 
     fn http(&self) -> hyper::server::conn::http1::Builder {
@@ -210,7 +210,7 @@ impl Task for Server {
         let draining = GracefulShutdown::new();
         // Dropping the set with this task closes its connections.
         let mut connections = JoinSet::new();
-        while let Some((stream, _, place)) = self.door.next(&stop).await {
+        while let Some((stream, _, permit)) = self.acceptor.next(&stop).await {
             while connections.try_join_next().is_some() {}
             let service = TowerToHyperService::new(self.router.clone());
             let stream = TokioIo::new(hanging_up(stream, self.limits.unread_time));
@@ -218,10 +218,10 @@ impl Task for Server {
             connections.spawn(async move {
                 // A client may break the protocol or go away at any time.
                 let _ = connection.await;
-                drop(place);
+                drop(permit);
             });
         }
-        drop(self.door);
+        drop(self.acceptor);
         if stop.until_last_call(draining.shutdown()).await.is_err() {
             tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
         }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::Router;
 use axum::middleware::from_fn;
-use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -60,7 +59,7 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     let args: P::Args = match args::parse(std::env::args_os().collect(), &mut invalid) {
         Ok(args) => args,
         // Help and version go to standard output and are not errors. Neither is a closed pipe.
-        Err(help) if !help.use_stderr() => {
+        Err(Some(help)) if !help.use_stderr() && invalid.is_empty() => {
             let _ = help.print();
             return Exit::CLEAN.into();
         }
@@ -68,10 +67,7 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
             if !invalid.is_empty() {
                 let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
             }
-            // A value that was refused counts as not given.
-            if invalid.is_empty() || error.kind() != ErrorKind::MissingRequiredArgument {
-                let _ = error.print();
-            }
+            let _ = error.filter(clap::Error::use_stderr).map(|error| error.print());
             return Exit::CONFIG.into();
         }
     };
@@ -79,7 +75,7 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
     invalid.extend(variables::unknown(&command, variables::environment()));
     invalid.extend(environment());
-    let config = match P::Config::try_from(args).map_err(|other| invalid.extend(other)) {
+    let config = match P::Config::try_from(args).map_err(|other| invalid.extend_without(other)) {
         Ok(config) if invalid.is_empty() => config,
         _ => {
             let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");

@@ -265,7 +265,10 @@ impl Attack {
 
 /// Runs a campaign over processes of this program, logs its steps, and prints its report.
 pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<String>) -> anyhow::Result<()> {
-    telemetry::install(LogFormat::Pretty, &"off,tally_e2e=info".parse().map_err(anyhow::Error::msg)?);
+    telemetry::install(
+        LogFormat::Pretty,
+        &"off,tally_e2e=info,tally_service=error".parse().map_err(anyhow::Error::msg)?,
+    );
     let program = std::env::current_exe().context("cannot find the path of this program")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
     let report = runtime.block_on(async {
