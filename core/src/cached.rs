@@ -60,7 +60,7 @@ impl From<&Counter> for Value {
 
 impl Value {
     /// Returns the value with the later version. Two values of one version are equal. So values may come in any order and
-    /// repeatedly. (If somebody edits the counter by hand, two values of one version can differ.)
+    /// repeatedly. Only an edit of the counter by hand makes two values of one version differ.
     #[must_use]
     pub fn later(self, other: Self) -> Self {
         if self.version < other.version { other } else { self }

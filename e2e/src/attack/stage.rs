@@ -193,7 +193,7 @@ impl Stage {
             }
             Service::Api | Service::Recount => self.fleet.api().ready().await,
         }?;
-        tracing::info!("{service} has caught up after {:.1} s", took.as_secs_f64());
+        tracing::info!("{service} has recovered after {:.1} s", took.as_secs_f64());
         Ok(took)
     }
 
