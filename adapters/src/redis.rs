@@ -10,6 +10,7 @@ mod scripts;
 
 use std::time::Duration;
 
+use clap::Args;
 use redis::{IntoConnectionInfo as _, RedisError, Value};
 use tally_core::fault::Fault;
 use tally_core::ids::CachePrefix;
@@ -33,23 +34,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Parses the address of a deployment's cache as operators write it: `redis://host:port`, `rediss://` with TLS,
-    /// several nodes of a cluster separated by commas, or `off`, which is `None`. One node may be in cluster mode, too.
-    ///
-    /// # Errors
-    /// What an address has to look like; never the address, which may carry a password.
-    pub fn parse(address: &str, cluster: bool, table_prefix: &str) -> Result<Option<Self>, &'static str> {
-        if address == "off" {
-            return Ok(None);
-        }
-        let nodes: Vec<String> = address.split(',').map(|url| url.trim().to_owned()).collect();
-        if nodes.iter().any(|node| check_node(node).is_err()) {
-            return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
-        }
-        let usual = Self::at(nodes);
-        Ok(Some(Self { cluster: cluster || usual.cluster, prefix: CachePrefix::of_tables(table_prefix), ..usual }))
-    }
-
     /// Settings with the usual times, for the server or the nodes at `nodes`.
     pub fn at(nodes: Vec<String>) -> Self {
         Self {
@@ -59,6 +43,43 @@ impl Settings {
             ttl: Duration::from_secs(600),
             timeout: Duration::from_millis(250),
         }
+    }
+}
+
+/// Where the shared cache is.
+///
+/// A binary that needs the argument says so in its own arguments, by `mut_arg`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cache", about = None, long_about = None)]
+pub struct CacheArgs {
+    /// The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by commas, or
+    /// `off`
+    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL")]
+    pub redis: Option<Secret>,
+
+    /// The cache is in cluster mode even if one address is given
+    #[arg(long, env = "TALLY_REDIS_CLUSTER")]
+    pub redis_cluster: bool,
+}
+
+impl CacheArgs {
+    /// Returns the address, unless none or an empty one is given.
+    pub fn address(&self) -> Option<&str> {
+        self.redis.as_ref().map(Secret::expose).filter(|address| !address.is_empty())
+    }
+
+    /// Returns the settings of the deployment's cache, unless it is off or no address is given.
+    ///
+    /// # Errors
+    /// What an address has to look like; never the address, which may carry a password.
+    pub fn settings(&self, table_prefix: &str) -> Result<Option<Settings>, &'static str> {
+        let Some(address) = self.address().filter(|address| *address != "off") else { return Ok(None) };
+        let nodes: Vec<String> = address.split(',').map(|url| url.trim().to_owned()).collect();
+        if nodes.iter().any(|node| check_node(node).is_err()) {
+            return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
+        }
+        let (usual, prefix) = (Settings::at(nodes), CachePrefix::of_tables(table_prefix));
+        Ok(Some(Settings { cluster: self.redis_cluster || usual.cluster, prefix, ..usual }))
     }
 }
 

@@ -14,9 +14,9 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Listen, Program};
+use tally_service::{CommonArgs, Host, Invalid, Listen, Program};
 
-use crate::args::{Args, Config, Scope};
+use crate::args::{Args, Scope};
 use crate::metrics;
 use crate::routes::{Desk, routes};
 use crate::run::recount;
@@ -130,13 +130,16 @@ impl tally_service::App for App {
 
 impl Program for App {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        let tables = dynamodb::Connection::open(&config.store).await;
-        let log = LogPorts::open(&config.kafka, &config.topic)?;
-        let app = Self::with_ports(config.shards, config.scope, config.rules, Ports::over(&tables, log));
+    fn check(args: &Args) -> Invalid {
+        args.check()
+    }
+
+    async fn build(args: Args) -> anyhow::Result<Self> {
+        let tables = dynamodb::Connection::open(&dynamodb::Settings::of(&args.store)).await;
+        let log = LogPorts::open(&args.kafka.settings()?, &args.changes.changes_topic)?;
+        let app = Self::with_ports(args.store.shards, args.scope(), args.rules, Ports::over(&tables, log));
         Ok(Self { in_kafka: true, ..app })
     }
 

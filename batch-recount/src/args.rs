@@ -1,13 +1,13 @@
-//! The recount's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
+//! The recount's arguments, which are its configuration.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
-use tally_adapters::dynamodb;
-use tally_adapters::kafka::{self, KafkaArgs};
+use tally_adapters::kafka::{ChangesTopic, KafkaArgs};
 use tally_core::audit::AuditRun;
-use tally_core::ids::{PostId, ShardCount};
+use tally_core::ids::PostId;
 use tally_core::time::UnixMillis;
 use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
 
@@ -60,27 +60,11 @@ pub struct Args {
     #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
     pub patience: Duration,
 
-    /// The topic of the log of changes
-    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Kafka")]
-    pub changes_topic: String,
+    #[command(flatten)]
+    pub changes: ChangesTopic,
 
     #[command(flatten)]
     pub kafka: KafkaArgs,
-}
-
-/// A recount's configuration.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// How the tables are reached.
-    pub store: dynamodb::Settings,
-    /// The number of shards this process was told the deployment has.
-    pub shards: Option<ShardCount>,
-    /// How Kafka is reached.
-    pub kafka: kafka::Settings,
-    /// The topic of the log of changes.
-    pub topic: String,
-    pub scope: Scope,
-    pub rules: Rules,
 }
 
 /// What a run recounts.
@@ -107,36 +91,32 @@ pub enum Since {
     At(UnixMillis),
 }
 
-impl TryFrom<Args> for Config {
-    type Error = Invalid;
-
-    fn try_from(args: Args) -> Result<Self, Invalid> {
+impl Args {
+    /// Returns every mistake that the parser of one argument cannot see.
+    pub fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
-        invalid.ensure("read-units-per-second", args.rules.read_units != Some(0), "must be at least 1");
-        let kafka = kafka::Settings::try_from(args.kafka).map_err(|others| invalid.extend(others)).ok();
-        let scope = match (args.resume, args.since) {
+        invalid.ensure("read-units-per-second", self.rules.read_units != Some(0), "must be at least 1");
+        invalid.gather(self.kafka.settings());
+        invalid
+    }
+
+    /// Returns what is recounted.
+    pub fn scope(&self) -> Scope {
+        match (self.resume, self.since) {
             (Some(run), _) => Scope::Resume(run),
-            _ if !args.post.is_empty() => Scope::Posts { posts: distinct(args.post), counters: distinct(args.counter) },
-            (_, Some(since)) => Scope::Since(since),
-            _ if args.candidates_only => Scope::Queue,
-            _ if args.watch => Scope::Watch,
-            _ => Scope::Audit,
-        };
-        let StoreArgs { table_prefix, shards, .. } = args.store;
-        let store = dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() };
-        match kafka {
-            Some(kafka) if invalid.is_empty() => {
-                Ok(Self { store, shards, kafka, topic: args.changes_topic, scope, rules: args.rules })
+            _ if !self.post.is_empty() => {
+                Scope::Posts { posts: distinct(&self.post), counters: distinct(&self.counter) }
             }
-            _ => Err(invalid),
+            (_, Some(since)) => Scope::Since(since),
+            _ if self.candidates_only => Scope::Queue,
+            _ if self.watch => Scope::Watch,
+            _ => Scope::Audit,
         }
     }
 }
 
-fn distinct<T: Ord>(mut named: Vec<T>) -> Vec<T> {
-    named.sort_unstable();
-    named.dedup();
-    named
+fn distinct<T: Clone + Ord>(named: &[T]) -> Vec<T> {
+    named.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 impl FromStr for Since {
@@ -177,21 +157,23 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    fn config(args: &[&str]) -> Result<Config, String> {
+    /// Returns the arguments, or what is wrong with them.
+    fn checked(args: &[&str]) -> Result<Args, String> {
         let args = Args::try_parse_from(std::iter::once(&"tally-batch-recount").chain(args));
-        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+        let args = args.map_err(|error| error.to_string())?;
+        let invalid = args.check();
+        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
     }
 
     fn scope(args: &[&str]) -> Scope {
-        config(&[&["--brokers", "b:9092"], args].concat()).unwrap().scope
+        checked(&[&["--brokers", "b:9092"], args].concat()).unwrap().scope()
     }
 
     #[test]
     fn without_a_mode_everything_is_audited_by_the_default_rules() {
-        let config = config(&["--brokers", "b:9092"]).unwrap();
-        assert_eq!((config.scope, config.rules, config.shards), (Scope::Audit, Rules::default(), None));
-        assert_eq!((config.kafka, config.topic.as_str()), (kafka::Settings::plaintext("b:9092"), "changes"));
-        assert_eq!(config.store, dynamodb::Settings::default());
+        let args = checked(&["--brokers", "b:9092"]).unwrap();
+        assert_eq!((args.scope(), args.rules, args.store.shards), (Scope::Audit, Rules::default(), None));
+        assert_eq!(args.changes.changes_topic, "changes");
     }
 
     #[test]
@@ -212,16 +194,16 @@ mod tests {
         let day = Since::Ago(Duration::from_millis(5));
         assert_eq!(day.before(UnixMillis(12)), UnixMillis(7));
         for two in [["--post=a", "--watch"], ["--watch", "--dry-run"], ["--candidates-only", "--since=1h"]] {
-            assert!(config(&two).is_err(), "{two:?}");
+            assert!(checked(&two).is_err(), "{two:?}");
         }
     }
 
     #[test]
     fn every_bad_setting_is_named() {
-        let error = config(&["--read-units-per-second", "0"]).unwrap_err();
+        let error = checked(&["--read-units-per-second", "0"]).unwrap_err();
         assert!(error.contains("--brokers") && error.contains("--read-units-per-second"), "{error}");
-        assert!(config(&["--brokers", "b:9092", "--changes-topic", "a b"]).unwrap_err().contains("--changes-topic"));
-        assert!(config(&["--since", "yesterday"]).unwrap_err().contains("--since"));
-        assert!(config(&["--resume", "12"]).unwrap_err().contains("--resume"));
+        assert!(checked(&["--brokers", "b:9092", "--changes-topic", "a b"]).unwrap_err().contains("--changes-topic"));
+        assert!(checked(&["--since", "yesterday"]).unwrap_err().contains("--since"));
+        assert!(checked(&["--resume", "12"]).unwrap_err().contains("--resume"));
     }
 }

@@ -12,7 +12,7 @@ pub mod settle;
 mod watch;
 
 pub use app::{App, LogPorts, Ports};
-pub use args::{Args, Config, Scope, Since};
+pub use args::{Args, Scope, Since};
 pub use calls::{Calls, at_once};
 pub use metrics::CATALOGUE;
 pub use run::recount;

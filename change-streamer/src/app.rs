@@ -9,12 +9,13 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
+use tally_core::ids::ShardCount;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Program, Stage};
+use tally_service::{CommonArgs, Host, Invalid, Program, Stage};
 use tokio::sync::watch;
 
-use crate::args::{Args, Config, Role, Settings};
+use crate::args::{Args, Role, Settings};
 use crate::fold::Folding;
 use crate::ladder;
 use crate::log::{LogPorts, group_of, joined, name_others};
@@ -39,14 +40,15 @@ pub struct Ports {
 
 /// The streamer: its settings, and the ports that it works on.
 pub struct App {
+    shards: Option<ShardCount>,
     settings: Settings,
     ports: Ports,
 }
 
 impl App {
-    /// Takes any ports.
-    pub fn with_ports(settings: Settings, ports: Ports) -> Self {
-        Self { settings, ports }
+    /// Takes any ports, in a deployment that is to have so many `shards`.
+    pub fn with_ports(shards: Option<ShardCount>, settings: Settings, ports: Ports) -> Self {
+        Self { shards, settings, ports }
     }
 }
 
@@ -80,12 +82,12 @@ impl LogPorts {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { settings: Settings { shards, role, rules, regions }, ports } = self;
+        let Self { shards, settings: Settings { role, milestones, rules }, ports } = self;
         Deployment { tables: &ports.tables, shards }.create(&host).await?;
         let (changes, deployment) = (Arc::new(Changes::new(&ports.tables)), Checkpoints::new(&ports.tables));
         let patience = host.patience().on_fault(|_, fault, _| metrics::FAULTS.counter(&[fault.class()]).increment(1));
         let log = joined(&host, &changes, &ports.log).await?;
-        let ladder = ladder::raised(&host, &deployment, rules.milestones).await?;
+        let ladder = ladder::raised(&host, &deployment, milestones.unwrap_or_default()).await?;
         if role != Role::Fold {
             name_others(&host, &log, &ports.log).await?;
             let known = watch::Sender::new(ladder);
@@ -104,11 +106,9 @@ impl tally_service::App for App {
             host.spawn(Stage::Support, "ladder", move |stop| ladder::follow(deployment, known, clock, stop));
         }
         if role != Role::Relay {
-            let publishing = match (&regions, &ports.regions) {
-                (Some(of), Some(topics)) => {
-                    Some(regions::begin(&host, of, topics.clone(), &ports.tables, &log, &patience).await?)
-                }
-                _ => None,
+            let publishing = match ports.regions {
+                Some(topics) => Some(regions::begin(&host, topics, &ports.tables, &log, &patience).await?),
+                None => None,
             };
             let intake = (ports.log.join)().context("cannot join the group")?;
             let (counters, publishing) = (Arc::new(Counters::new(&ports.tables)), publishing.map(Arc::new));
@@ -121,18 +121,24 @@ impl tally_service::App for App {
 
 impl Program for App {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        let Config { store, cache, kafka, topic, settings } = config;
-        let (connection, group) = (dynamodb::Connection::open(&store).await, group_of(&store.table_prefix));
-        let log = LogPorts::over(&kafka, &topic, &group, &connection);
+    fn check(args: &Args) -> Invalid {
+        args.check()
+    }
+
+    async fn build(args: Args) -> anyhow::Result<Self> {
+        let Args { store, kafka, cache, changes, likes, mut settings, no_leases, regions, .. } = args;
+        let (kafka, prefix) = (kafka.settings()?, &store.table_prefix);
+        let cache = cache.settings(prefix).map_err(anyhow::Error::msg)?;
+        let (connection, group) = (dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await, group_of(prefix));
+        let log = LogPorts::over(&kafka, &changes.changes_topic, &group, &connection);
         let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
         ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
-        let regions = settings.regions.as_ref().map(|rules| RegionPorts::over(&kafka, rules, &group));
-        ports.regions = regions.transpose().context("cannot set up the topics of Regions")?;
-        Ok(Self { settings, ports })
+        let regions = RegionPorts::over(&kafka, &regions, &likes.topic, &group);
+        ports.regions = regions.context("cannot set up the topics of Regions")?;
+        settings.rules.lease = settings.rules.lease.filter(|_| !no_leases);
+        Ok(Self { shards: store.shards, settings, ports })
     }
 
     fn common(args: &Args) -> &CommonArgs {

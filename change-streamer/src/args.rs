@@ -1,23 +1,28 @@
-//! The streamer's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
+//! The streamer's arguments, which are its configuration.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use tally_adapters::kafka::{self, KafkaArgs};
-use tally_adapters::{dynamodb, redis};
-use tally_core::ids::{Region, ShardCount};
+use tally_adapters::kafka::{self, ChangesTopic, KafkaArgs, LikesTopic};
+use tally_adapters::redis::CacheArgs;
+use tally_core::ids::Region;
 use tally_core::milestone::Ladder;
-use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
+use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
 
 /// The longest `--poll-idle`: what the counters include is known only as of the last read of each stream shard.
 const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
+
+/// What the cache is here.
+const CACHE: &str = "The cache to keep right: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster \
+                     separated by commas, or `off`; required";
 
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-change-streamer", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9094")))]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
+#[command(mut_arg("redis", |arg| arg.help(CACHE)))]
 pub struct Args {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -26,25 +31,14 @@ pub struct Args {
     #[command(flatten)]
     pub kafka: KafkaArgs,
 
-    /// The cache to keep right: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by
-    /// commas, or `off`; required
-    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Cache")]
-    pub redis: Option<Secret>,
-
-    /// The cache is in cluster mode, also where one address is given
-    #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Cache")]
-    pub redis_cluster: bool,
-
-    /// The log of changes: a topic of this deployment alone, with a fixed number of partitions
-    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Log")]
-    pub changes_topic: String,
-
-    /// What this process does: `relay` copies the stream into the log, `fold` keeps the counts from it
-    #[arg(long, env = "TALLY_ROLE", value_enum, default_value_t = Role::Both, value_name = "ROLE", help_heading = "Log")]
-    pub role: Role,
-
     #[command(flatten)]
-    pub rules: Rules,
+    pub cache: CacheArgs,
+    #[command(flatten)]
+    pub changes: ChangesTopic,
+    #[command(flatten)]
+    pub likes: LikesTopic,
+    #[command(flatten)]
+    pub settings: Settings,
 
     /// Read every stream shard, also those of other workers: right, and as often as there are workers
     #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]
@@ -52,11 +46,6 @@ pub struct Args {
 
     #[command(flatten)]
     pub regions: RegionArgs,
-
-    /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`; never fewer than the
-    /// deployment has, which is what a process that is told none takes
-    #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Log")]
-    pub milestones: Option<String>,
 }
 
 /// Counts over several Regions.
@@ -76,23 +65,6 @@ pub struct RegionArgs {
     /// commas
     #[arg(long = "remote", env = "TALLY_REMOTE", value_delimiter = ',', value_parser = remote, value_name = "NAME=TOPIC")]
     pub remotes: Vec<(Region, String)>,
-
-    /// The topic of the counters that name no topic: what is published says up to when all of its events are in
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
-    pub topic: String,
-}
-
-/// How a Region that has a name publishes its counts, and which others it reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionRules {
-    /// Its name.
-    pub name: Region,
-    /// The topic that it publishes in.
-    pub topic: String,
-    /// The topic with the events of those counters that name no topic.
-    pub usual: String,
-    /// The other Regions, and their topics as they are copied here.
-    pub remotes: Vec<(Region, String)>,
 }
 
 fn region(text: &str) -> Result<Region, String> {
@@ -105,18 +77,16 @@ fn remote(text: &str) -> Result<(Region, String), String> {
 }
 
 impl RegionArgs {
-    /// Returns the rules of a Region that has a name. Notes in `invalid` what is wrong with the arguments.
-    fn rules(self, changes: &str, invalid: &mut Invalid) -> Option<RegionRules> {
-        let Self { region_name, counts_topic, remotes, topic } = self;
+    fn check(&self, changes: &str, invalid: &mut Invalid) {
+        let Self { region_name, counts_topic, remotes } = self;
         let names: BTreeSet<&Region> = remotes.iter().map(|(name, _)| name).collect();
         let topics: BTreeSet<&str> = remotes.iter().map(|(_, topic)| topic.as_str()).collect();
-        let is_own = |(name, at): &(Region, String)| Some(name) == region_name.as_ref() || *at == counts_topic;
+        let is_own = |(name, at): &(Region, String)| Some(name) == region_name.as_ref() || at == counts_topic;
         invalid.ensure("region-name", region_name.is_some() || remotes.is_empty(), "missing: --remote needs it");
         invalid.ensure("remote", !remotes.iter().any(is_own), "must be another Region than this one, and its topic");
         let is_once = names.len() == remotes.len() && topics.len() == remotes.len();
         invalid.ensure("remote", is_once, "must name each Region and each topic once");
         invalid.ensure("counts-topic", counts_topic != changes, "must be another topic than the log of changes");
-        region_name.map(|name| RegionRules { name, topic: counts_topic, usual: topic, remotes })
     }
 }
 
@@ -132,29 +102,28 @@ pub enum Role {
     Both,
 }
 
-/// A streamer's configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How the tables are reached.
-    pub store: dynamodb::Settings,
-    /// The cache, unless it was switched off.
-    pub cache: Option<redis::Settings>,
-    /// How Kafka is reached.
-    pub kafka: kafka::Settings,
-    /// The topic of the log.
-    pub topic: String,
-    pub settings: Settings,
+/// What a streamer does, whichever tables, cache and Kafka it works on.
+#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
+pub struct Settings {
+    /// What this process does: `relay` copies the stream into the log, `fold` keeps the counts from it
+    #[arg(long, env = "TALLY_ROLE", value_enum, default_value_t = Role::Both, value_name = "ROLE", help_heading = "Log")]
+    pub role: Role,
+
+    /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`; never fewer than the
+    /// deployment has, which is what a process that is told none takes
+    #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Log")]
+    pub milestones: Option<Ladder>,
+
+    #[command(flatten)]
+    pub rules: Rules,
 }
 
-/// What a streamer does, whichever tables, cache and Kafka it works on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// The number of shards this process was told the deployment has.
-    pub shards: Option<ShardCount>,
-    pub role: Role,
-    pub rules: Rules,
-    /// What it does for other Regions, where this one has a name.
-    pub regions: Option<RegionRules>,
+/// The defaults of the command line.
+impl Default for Settings {
+    fn default() -> Self {
+        tally_service::defaults()
+    }
 }
 
 /// How the relay follows the stream, and how the fold reads the log.
@@ -184,10 +153,6 @@ pub struct Rules {
     #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
     pub lease: Option<Duration>,
 
-    /// The thresholds of milestones; an empty ladder takes what the deployment has.
-    #[arg(skip)]
-    pub milestones: Ladder,
-
     /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes
     /// unread records.
     #[arg(skip)]
@@ -201,36 +166,22 @@ impl Default for Rules {
     }
 }
 
-impl TryFrom<Args> for Config {
-    type Error = Invalid;
-
-    fn try_from(args: Args) -> Result<Self, Invalid> {
-        let (mut invalid, rules) = (Invalid::none(), args.rules);
-        let cache = invalid.require("redis", args.redis.as_ref());
-        let cache = cache.map(|at| redis::Settings::parse(at.expose(), args.redis_cluster, &args.store.table_prefix));
+impl Args {
+    /// Returns every mistake that the parser of one argument cannot see.
+    pub fn check(&self) -> Invalid {
+        let Self { store, kafka, cache, changes, settings: Settings { rules, .. }, regions, .. } = self;
+        let mut invalid = Invalid::none();
+        invalid.require("redis", cache.address());
+        invalid.accept("redis", cache.settings(&store.table_prefix));
         invalid.ensure("concurrency", rules.concurrency >= 1, "must be at least 1");
         let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
         invalid.ensure("poll-idle", idle.contains(&rules.poll_idle), "must be between 1ms and 10s");
         let second = Duration::from_secs(1);
         invalid.ensure("discover", rules.discover >= second, "must be at least 1s: the service limits listings");
         invalid.ensure("lease", rules.lease >= Some(second), "must be at least 1s");
-        let milestones = args.milestones.map(|told| told.parse::<Ladder>());
-        let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed));
-        let regions = args.regions.rules(&args.changes_topic, &mut invalid);
-        let kafka = kafka::Settings::try_from(args.kafka).map_err(|other| invalid.extend(other)).ok();
-        let lease = rules.lease.filter(|_| !args.no_leases);
-        let rules = Rules { lease, milestones: milestones.unwrap_or_default(), ..rules };
-        let cache = cache.and_then(|cache| invalid.accept("redis", cache));
-        match (cache, kafka) {
-            (Some(cache), Some(kafka)) if invalid.is_empty() => Ok(Self {
-                store: dynamodb::Settings { table_prefix: args.store.table_prefix, ..dynamodb::Settings::default() },
-                cache,
-                kafka,
-                topic: args.changes_topic,
-                settings: Settings { shards: args.store.shards, role: args.role, rules, regions },
-            }),
-            _ => Err(invalid),
-        }
+        regions.check(&changes.changes_topic, &mut invalid);
+        invalid.gather(kafka.settings());
+        invalid
     }
 }
 
@@ -244,53 +195,58 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    fn config(args: &[&str]) -> Result<Config, String> {
+    /// Returns the arguments, or what is wrong with them.
+    fn checked(args: &[&str]) -> Result<Args, String> {
         let args = Args::try_parse_from(["tally-change-streamer"].iter().chain(args));
-        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+        let args = args.map_err(|error| error.to_string())?;
+        let invalid = args.check();
+        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
     }
 
-    /// A configuration that has what is required, and these arguments.
-    fn with(args: &[&str]) -> Result<Config, String> {
-        config(&[&["--redis", "off", "--brokers", "b:9092"], args].concat())
+    /// Checks what is required, and these arguments.
+    fn with(args: &[&str]) -> Result<Args, String> {
+        checked(&[&["--redis", "off", "--brokers", "b:9092"], args].concat())
     }
 
     #[test]
     fn the_documented_defaults_are_the_rules_of_a_process_that_is_told_nothing() {
-        let config = with(&[]).unwrap();
-        assert_eq!((config.settings, config.cache), (Settings::default(), None));
-        assert_eq!((config.topic.as_str(), config.kafka.option("bootstrap.servers")), ("changes", Some("b:9092")));
+        let args = with(&[]).unwrap();
+        assert_eq!((args.settings, args.cache.settings("")), (Settings::default(), Ok(None)));
+        assert_eq!((args.changes.changes_topic.as_str(), args.likes.topic.as_str()), ("changes", "likes"));
     }
 
     #[test]
     fn a_ladder_is_taken_as_it_is_told_and_a_bad_one_refused_by_name() {
-        let told = |text: &str| with(&["--milestones", text]).map(|config| config.settings.rules.milestones);
+        let told = |text: &str| with(&["--milestones", text]).map(|args| args.settings.milestones);
         for text in ["100,1000", "every:1000000"] {
-            assert_eq!(told(text).unwrap().to_string(), text);
+            assert_eq!(told(text).unwrap().unwrap().to_string(), text);
         }
         for text in ["0", "=-1", "1.5", "1000,100", "every:0", "x", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"] {
             let text = text.trim_start_matches('=');
             let error = with(&[&format!("--milestones={text}")]).unwrap_err();
-            assert!(error.contains("--milestones (TALLY_MILESTONES)"), "{text}: {error}");
+            assert!(error.contains("--milestones"), "{text}: {error}");
         }
     }
 
     #[test]
     fn a_cache_is_named_or_switched_off_and_never_forgotten() {
-        let config = |url: &str| config(&["--brokers", "b:9092", "--redis", url]);
-        assert!(self::config(&[]).unwrap_err().contains("--redis (TALLY_REDIS): missing"));
-        let one = config("redis://:canary@cache:6379").unwrap();
+        let at = |url: &str| checked(&["--brokers", "b:9092", "--redis", url]);
+        for missing in [checked(&[]), at("")] {
+            assert!(missing.unwrap_err().contains("--redis (TALLY_REDIS): missing"));
+        }
+        let one = at("redis://:canary@cache:6379").unwrap();
         assert!(!format!("{one:?}").contains("canary"));
-        assert_eq!(one.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((1, false)));
-        let many = config("redis://a:1, redis://b:1").unwrap();
-        assert_eq!(many.cache.map(|cache| (cache.nodes.len(), cache.cluster)), Some((2, true)));
+        let nodes = |args: Args| args.cache.settings("").unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
+        assert_eq!(nodes(one), Some((1, false)));
+        assert_eq!(nodes(at("redis://a:1, redis://b:1").unwrap()), Some((2, true)));
         for bad in ["cache:6379", "redis://", "redis://cache:99999", "redis://a:1,", "rediss://:6379"] {
-            assert!(config(bad).unwrap_err().contains("--redis"), "{bad}");
+            assert!(at(bad).unwrap_err().contains("--redis"), "{bad}");
         }
     }
 
     #[test]
     fn every_bad_setting_is_named_at_once() {
-        let error = config(&["--concurrency", "0", "--lease", "10ms", "--discover", "0", "--poll-idle", "11s"]);
+        let error = checked(&["--concurrency", "0", "--lease", "10ms", "--discover", "0", "--poll-idle", "11s"]);
         let error = error.unwrap_err();
         for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
             assert!(error.contains(flag), "{flag}: {error}");
@@ -300,19 +256,17 @@ mod tests {
     #[test]
     fn kafka_is_logged_in_to_as_it_is_told() {
         let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
-        let config = with(&login).unwrap();
-        assert_eq!(config.kafka.option("sasl.mechanism"), Some("PLAIN"));
-        assert!(!format!("{config:?}").contains("canary"));
+        let args = with(&login).unwrap();
+        assert_eq!(args.kafka.settings().unwrap().option("sasl.mechanism"), Some("PLAIN"));
+        assert!(!format!("{args:?}").contains("canary"));
         assert!(with(&["--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
     }
 
     #[test]
     fn regions_are_named_and_none_is_read_twice_or_is_this_one() {
-        assert_eq!(with(&[]).unwrap().settings.regions, None);
-        let rules =
-            with(&["--region-name", "eu", "--remote", "us=us.counts,ap=ap.counts"]).unwrap().settings.regions.unwrap();
-        assert_eq!((rules.name.as_str(), rules.topic.as_str(), rules.usual.as_str()), ("eu", "counts", "likes"));
-        let remotes: Vec<_> = rules.remotes.iter().map(|(name, topic)| (name.as_str(), topic.as_str())).collect();
+        let regions = with(&["--region-name", "eu", "--remote", "us=us.counts,ap=ap.counts"]).unwrap().regions;
+        assert_eq!((regions.region_name.unwrap().as_str(), regions.counts_topic.as_str()), ("eu", "counts"));
+        let remotes: Vec<_> = regions.remotes.iter().map(|(name, topic)| (name.as_str(), topic.as_str())).collect();
         assert_eq!(remotes, [("us", "us.counts"), ("ap", "ap.counts")]);
         for (bad, flag) in [
             (&["--remote", "us=us.counts"][..], "--region-name"),
@@ -327,10 +281,5 @@ mod tests {
             let error = with(bad).unwrap_err();
             assert!(error.contains(flag), "{bad:?}: {error}");
         }
-    }
-
-    #[test]
-    fn without_leases_every_worker_reads_everything() {
-        assert_eq!(with(&["--no-leases"]).unwrap().settings.rules.lease, None);
     }
 }

@@ -10,7 +10,7 @@ mod regions;
 pub mod relay;
 
 pub use app::{App, Ports};
-pub use args::{Args, Config, RegionRules, Role, Rules, Settings};
+pub use args::{Args, RegionArgs, Role, Rules, Settings};
 pub use log::{LogPorts, group_of};
 pub use metrics::CATALOGUE;
 pub use regions::{RegionPorts, RemotePorts};

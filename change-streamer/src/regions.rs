@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 pub(crate) use published::Publisher;
 
-use crate::args::RegionRules;
+use crate::args::RegionArgs;
 use crate::log::partitions_of;
 use remote::ReadRemote;
 
@@ -37,6 +37,12 @@ type Writing = Arc<dyn Fn(&str) -> Box<dyn Transactions> + Send + Sync>;
 /// How the topics of Regions are reached.
 #[derive(Clone)]
 pub struct RegionPorts {
+    /// What this Region is called.
+    pub name: Region,
+    /// The topic that it publishes in.
+    pub topic: String,
+    /// The topic with the events of those counters that name no topic.
+    pub usual: String,
     /// Reads the topic that this Region publishes in.
     pub reader: Arc<dyn TopicReader>,
     /// Opens a writer of it, under a name that one fold of a partition has at a time.
@@ -59,30 +65,45 @@ pub struct RemotePorts {
 }
 
 impl RegionPorts {
-    /// Returns ports over topics of a real Kafka.
+    /// Returns ports over topics of a real Kafka, if the Region has a name.
     ///
     /// # Errors
     /// Settings that a client does not take.
-    pub fn over(settings: &kafka::Settings, rules: &RegionRules, group: &str) -> anyhow::Result<Self> {
+    pub fn over(settings: &kafka::Settings, of: &RegionArgs, usual: &str, group: &str) -> anyhow::Result<Option<Self>> {
+        let Some(name) = of.region_name.clone() else { return Ok(None) };
+        let own = Self::of(settings, name, [&of.counts_topic, usual], group)?;
         let remote = |(region, topic): &(Region, String)| -> anyhow::Result<RemotePorts> {
             let group = format!("{group}-{region}");
             let reader = Arc::new(kafka::TopicReader::new(settings, &group, topic)?);
             let join = Arc::new(kafka::joining(settings, &group, topic, None));
             Ok(RemotePorts { region: region.clone(), topic: topic.clone(), reader, join })
         };
-        let remotes = rules.remotes.iter().map(remote).collect::<anyhow::Result<_>>()?;
-        let reader = Arc::new(kafka::TopicReader::new(settings, group, &rules.topic)?);
+        let remotes = of.remotes.iter().map(remote).collect::<anyhow::Result<_>>()?;
+        Ok(Some(Self { remotes, ..own }))
+    }
+
+    /// Returns ports of a Region with this name over the topic `counts`, which read no other Region.
+    ///
+    /// # Errors
+    /// Settings that a client does not take.
+    pub fn of(
+        settings: &kafka::Settings,
+        name: Region,
+        [counts, usual]: [&str; 2],
+        group: &str,
+    ) -> anyhow::Result<Self> {
+        let (topic, usual) = (counts.to_owned(), usual.to_owned());
+        let reader = Arc::new(kafka::TopicReader::new(settings, group, counts)?);
         let settings = settings.clone();
         let transactions =
             move |id: &str| -> Box<dyn Transactions> { Box::new(kafka::Transactions::new(&settings, id)) };
-        Ok(Self { reader, transactions: Arc::new(transactions), remotes })
+        Ok(Self { name, topic, usual, reader, transactions: Arc::new(transactions), remotes: Vec::new() })
     }
 }
 
 /// What the folds of a named Region need to publish.
 #[derive(Clone)]
 pub struct Publishing {
-    rules: RegionRules,
     log: Config,
     ports: RegionPorts,
     counters: Arc<Counters>,
@@ -103,24 +124,23 @@ impl Publishing {
 /// The topic has another number of partitions than the log, the Region has another name, or a stop.
 pub(crate) async fn begin(
     host: &Host,
-    rules: &RegionRules,
     ports: RegionPorts,
     connection: &Connection,
     log: &Config,
     patience: &Patience,
 ) -> anyhow::Result<Publishing> {
-    let (store, names) = (Regions::new(connection), rules.remotes.iter().map(|(region, _)| region.clone()));
+    let (store, names) = (Regions::new(connection), ports.remotes.iter().map(|remote| remote.region.clone()));
     let names: Vec<Region> = names.collect();
-    host.wait_for("region", Backoff::STORE, || store.name(&rules.name, &names))
+    host.wait_for("region", Backoff::STORE, || store.name(&ports.name, &names))
         .await
         .context("cannot name the Region")?;
-    let look = || partitions_of(&*ports.reader, &rules.topic);
+    let look = || partitions_of(&*ports.reader, &ports.topic);
     let (_, found) = host.wait_for("counts topic", Backoff::STORE, look).await?;
     if found != log.partitions {
         let problem = format!("the topic has {found} partitions, and the log of changes {}", log.partitions);
         return Err(Invalid::setting("counts-topic", problem).into());
     }
-    let known = watch::Sender::new(Topics::new(&rules.usual));
+    let known = watch::Sender::new(Topics::new(&ports.usual));
     let safe = known.subscribe();
     let deployment = Checkpoints::new(connection);
     let (_, named) = host.wait_for("region", Backoff::STORE, || deployment.defined()).await?;
@@ -136,7 +156,7 @@ pub(crate) async fn begin(
         host.spawn(Stage::Intake, &name, ReadRemote { remote, own, partitions, store, tables, patience, host: of });
     }
     let counters = Arc::new(Counters::new(connection));
-    Ok(Publishing { rules: rules.clone(), log: log.clone(), ports, counters, store, safe })
+    Ok(Publishing { log: log.clone(), ports, counters, store, safe })
 }
 
 /// Reads, again and again, up to when everything acknowledged was a row, and when other tables were `adopted` last.

@@ -14,7 +14,7 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Cursor, ScannedRow, Segment, Usual};
 use tally_adapters::{dynamodb, kafka};
 use tally_batch_recount::Calls;
-use tally_consumer::{group_of, letters_of, replay_group};
+use tally_consumer::{TopicArgs, replay_group};
 use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, MemberKey, RowKey, ShardCount};
@@ -34,21 +34,11 @@ pub(crate) struct Where {
     #[command(flatten)]
     pub(crate) kafka: kafka::KafkaArgs,
 
-    /// The topic of likes
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub(crate) topic: String,
+    #[command(flatten)]
+    pub(crate) topics: TopicArgs,
 
-    /// The group whose members share the topic's partitions. By default the table prefix followed by `tally-consumer`
-    #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
-    pub(crate) group: Option<String>,
-
-    /// The topic of dead letters. By default the topic's name followed by `.dlq`
-    #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub(crate) dead_letter_topic: Option<String>,
-
-    /// The topic of the log of changes
-    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub(crate) changes_topic: String,
+    #[command(flatten)]
+    pub(crate) changes: kafka::ChangesTopic,
 
     /// How long a verb that reads on and on waits for tables or Kafka that do not answer, before it exits with 69
     #[arg(long, env = "TALLY_PATIENCE", default_value = "5m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Pace")]
@@ -131,12 +121,11 @@ impl Desk {
     /// Settings are invalid.
     pub(crate) async fn reach(of: Where) -> anyhow::Result<Self> {
         let mut invalid = dynamodb::environment();
-        let kafka = of.kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
+        let kafka = invalid.gather(of.kafka.optional()).flatten();
         if !invalid.is_empty() {
             return Err(invalid.into());
         }
-        let settings = dynamodb::Settings { table_prefix: of.store.table_prefix, ..dynamodb::Settings::default() };
-        let connection = dynamodb::Connection::open(&settings).await;
+        let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&of.store)).await;
         if let Some(missing) = connection.missing().await? {
             invalid.add_variable(missing.variable, missing.problem);
             return Err(invalid.into());
@@ -152,12 +141,12 @@ impl Desk {
             rows: dynamodb::Rows::new(&connection),
             stream: dynamodb::Streams::new(&connection),
             claims: Claims::new(&connection, host.clock()),
-            group: of.group.unwrap_or_else(|| group_of(&connection.tables().prefix)),
+            group: of.topics.group(&of.store.table_prefix),
             connection,
             kafka,
-            dead_letter_topic: of.dead_letter_topic.unwrap_or_else(|| letters_of(&of.topic)),
-            topic: of.topic,
-            changes_topic: of.changes_topic,
+            dead_letter_topic: of.topics.letters(),
+            topic: of.topics.likes.topic,
+            changes_topic: of.changes.changes_topic,
             clock: host.clock(),
             patience: of.patience,
             calls: Calls::new(None, host.patience(), host.stop()),

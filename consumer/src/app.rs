@@ -12,10 +12,10 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Program, Seldom, Stage};
+use tally_service::{CommonArgs, Host, Invalid, Program, Seldom, Stage};
 use tokio::sync::Semaphore;
 
-use crate::args::{Args, Config, ReadSettings};
+use crate::args::{Args, ReadSettings};
 use crate::metrics;
 use crate::misrouted::Warning;
 use crate::partition::{Shared, Worker};
@@ -41,21 +41,27 @@ pub struct Ports {
 
 /// The consumer: its settings, its ports and its tables.
 pub struct App {
+    shards: Option<ShardCount>,
     settings: ReadSettings,
     ports: Ports,
     tables: dynamodb::Connection,
 }
 
 impl App {
-    /// Takes any ports, and these tables.
-    pub fn with_ports(settings: ReadSettings, ports: Ports, tables: dynamodb::Connection) -> Self {
-        Self { settings, ports, tables }
+    /// Takes any ports and these tables, in a deployment that is to have so many `shards`.
+    pub fn with_ports(
+        shards: Option<ShardCount>,
+        settings: ReadSettings,
+        ports: Ports,
+        tables: dynamodb::Connection,
+    ) -> Self {
+        Self { shards, settings, ports, tables }
     }
 
     fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
-        let letters = settings.letters();
+        let letters = settings.topics.letters();
         let reads_letters = reader(&letters).context("cannot set up a reader")?;
         kafka::NeededTopic::watch(host, "dead letters", reads_letters, &letters, "dead letters");
         let shared = Arc::new(Shared {
@@ -66,7 +72,7 @@ impl App {
             // The tables were checked, so the connection knows it.
             name: tables.deployment().map(str::to_owned),
             producer,
-            reader: reader(&settings.topic).context("cannot set up a reader")?,
+            reader: reader(&settings.topics.likes.topic).context("cannot set up a reader")?,
             permits: Arc::new(Semaphore::new(settings.concurrency)),
             settings,
             shards,
@@ -87,30 +93,32 @@ impl App {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let shards = Deployment { tables: &self.tables, shards: self.settings.shards }.create(&host).await?;
+        let shards = Deployment { tables: &self.tables, shards: self.shards }.create(&host).await?;
         self.consume(&host, shards)
     }
 }
 
 impl Program for App {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        let group = config.group();
-        let Config { kafka, store, settings } = config;
-        let tables = dynamodb::Connection::open(&store).await;
+    fn check(args: &Args) -> Invalid {
+        args.check()
+    }
+
+    async fn build(Args { kafka, store, read, .. }: Args) -> anyhow::Result<Self> {
+        let (kafka, group) = (kafka.settings()?, read.topics.group(&store.table_prefix));
+        let tables = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
         let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
         let ports = Ports {
-            join: Box::new(kafka::joining(&kafka, &group, &settings.topic, Some(&tables))),
+            join: Box::new(kafka::joining(&kafka, &group, &read.topics.likes.topic, Some(&tables))),
             producer: Arc::new(producer),
             reader: Box::new({
                 let group = replay_group(&tables.tables().prefix);
                 move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, &group, topic)?))
             }),
         };
-        Ok(Self::with_ports(settings, ports, tables))
+        Ok(Self::with_ports(store.shards, read, ports, tables))
     }
 
     fn common(args: &Args) -> &CommonArgs {

@@ -1,12 +1,10 @@
-//! The consumer's settings: [`Args`] parses command line and environment, and [`Config`] is what they mean together.
-//! Each setting is checked, alone and against the others, before the first connection.
+//! The consumer's arguments, which are its configuration. Each is checked, alone and against the others, before the
+//! first connection.
 
 use std::time::Duration;
 
 use clap::Parser;
-use tally_adapters::dynamodb;
-use tally_adapters::kafka::{self, KafkaArgs};
-use tally_core::ids::ShardCount;
+use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
 use tally_core::register::Progress;
 use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
 
@@ -39,18 +37,8 @@ pub struct Args {
 #[derive(clap::Args, Clone, Debug)]
 #[command(about = None, long_about = None)]
 pub struct ReadSettings {
-    /// The topic of likes
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub topic: String,
-
-    /// The topic for records that are not valid events. By default the topic's name followed by `.dlq`
-    #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
-    pub dead_letter_topic: Option<String>,
-
-    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind
-    /// the table prefix
-    #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topic")]
-    pub group: Option<String>,
+    #[command(flatten)]
+    pub topics: TopicArgs,
 
     /// How long a record may wait in a batch before the batch is written
     #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Batches")]
@@ -72,17 +60,46 @@ pub struct ReadSettings {
     /// back: at least `1h`
     #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = parse_duration, value_name = "SPAN", help_heading = "Rows")]
     pub tombstones: Duration,
-
-    /// What `--shards` says: it has to be what the deployment was created with.
-    #[arg(skip)]
-    pub shards: Option<ShardCount>,
 }
 
-impl ReadSettings {
+/// The topic that a deployment's consumers share, and that of its dead letters.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Topics", about = None, long_about = None)]
+pub struct TopicArgs {
+    #[command(flatten)]
+    pub likes: LikesTopic,
+
+    /// The topic for records that are not valid events. By default the topic's name followed by `.dlq`
+    #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC")]
+    pub dead_letter_topic: Option<String>,
+
+    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind
+    /// the table prefix
+    #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP")]
+    pub group: Option<String>,
+}
+
+impl TopicArgs {
     /// Returns the topic of dead letters.
-    pub(crate) fn letters(&self) -> String {
-        self.dead_letter_topic.clone().unwrap_or_else(|| letters_of(&self.topic))
+    pub fn letters(&self) -> String {
+        self.dead_letter_topic.clone().unwrap_or_else(|| letters_of(&self.likes.topic))
     }
+
+    /// Returns the group of a deployment with these tables.
+    pub fn group(&self, table_prefix: &str) -> String {
+        self.group.clone().unwrap_or_else(|| group_of(table_prefix))
+    }
+}
+
+/// Returns the group of a deployment that is given no other. Two deployments in one group would share the topic out
+/// between them, and each would miss what the other takes.
+pub fn group_of(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-consumer")
+}
+
+/// Returns the topic of the dead letters of `topic`, unless another one is given.
+pub fn letters_of(topic: &str) -> String {
+    format!("{topic}.dlq")
 }
 
 /// The defaults of the command line.
@@ -92,55 +109,21 @@ impl Default for ReadSettings {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// How Kafka is reached.
-    pub kafka: kafka::Settings,
-    /// How the tables are reached.
-    pub store: dynamodb::Settings,
-    pub settings: ReadSettings,
-}
-
-/// Returns the group of a deployment that is given no other. Two deployments in one group would share the topic out
-/// between them, and each would miss what the other takes.
-pub fn group_of(table_prefix: &str) -> String {
-    format!("{table_prefix}tally-consumer")
-}
-
-impl Config {
-    /// Returns the group whose members share the topic's partitions.
-    pub(crate) fn group(&self) -> String {
-        self.settings.group.clone().unwrap_or_else(|| group_of(&self.store.table_prefix))
-    }
-}
-
-/// Returns the topic of the dead letters of `topic`, unless another one is given.
-pub fn letters_of(topic: &str) -> String {
-    format!("{topic}.dlq")
-}
-
-impl TryFrom<Args> for Config {
-    type Error = Invalid;
-
-    fn try_from(args: Args) -> Result<Self, Invalid> {
-        let Args { kafka, store, read, .. } = args;
+impl Args {
+    /// Returns every mistake that the parser of one argument cannot see.
+    pub fn check(&self) -> Invalid {
+        let Self { kafka, read, .. } = self;
         let mut invalid = Invalid::none();
         invalid.ensure("batch-rows", (1..=Progress::STATEMENTS).contains(&read.batch_rows), "must be 1 to 25");
         invalid.ensure("batch-bytes", read.batch_bytes > 0, "must be more than nothing");
         invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&read.concurrency), "must be 1 to 10000");
         invalid.ensure("tombstones", read.tombstones >= LEAST_TOMBSTONES, "must be at least an hour");
         invalid.ensure("linger", read.linger <= Duration::from_secs(60), "must be at most a minute");
-        let letters = read.letters();
-        invalid.ensure("dead-letter-topic", letters != read.topic, "is the topic of likes itself");
+        let letters = read.topics.letters();
+        invalid.ensure("dead-letter-topic", letters != read.topics.likes.topic, "is the topic of likes itself");
         invalid.accept("dead-letter-topic", kafka::topic(&letters));
-        match kafka::Settings::try_from(kafka).map_err(|other| invalid.extend(other)) {
-            Ok(kafka) if invalid.is_empty() => Ok(Self {
-                kafka,
-                settings: ReadSettings { shards: store.shards, ..read },
-                store: dynamodb::Settings { table_prefix: store.table_prefix, ..dynamodb::Settings::default() },
-            }),
-            _ => Err(invalid),
-        }
+        invalid.gather(kafka.settings());
+        invalid
     }
 }
 
@@ -154,20 +137,25 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    fn config(args: &[&str]) -> Result<Config, Invalid> {
-        let args = std::iter::once(&"tally-consumer").chain(args);
-        Config::try_from(Args::try_parse_from(args).expect("the arguments are known"))
+    /// Returns the arguments, or what is wrong with them.
+    fn checked(args: &[&str]) -> Result<Args, String> {
+        let args = Args::try_parse_from(std::iter::once(&"tally-consumer").chain(args)).expect("they are known");
+        let invalid = args.check();
+        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
     }
 
     #[test]
     fn the_dead_letter_topic_is_named_after_the_topic() {
-        let config = config(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
-        assert_eq!(config.settings.letters(), "likes2.dlq");
+        let args = checked(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
+        assert_eq!(args.read.topics.letters(), "likes2.dlq");
     }
 
     #[test]
     fn a_group_belongs_to_its_deployment_unless_another_is_named() {
-        let group = |args: &[&str]| config(&[&["--brokers", "b:9092"], args].concat()).unwrap().group();
+        let group = |args: &[&str]| {
+            let args = checked(&[&["--brokers", "b:9092"], args].concat()).unwrap();
+            args.read.topics.group(&args.store.table_prefix)
+        };
         assert_eq!(group(&[]), "tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-"]), "blue-tally-consumer");
         assert_eq!(group(&["--table-prefix", "blue-", "--group", "g"]), "g");
@@ -176,7 +164,7 @@ mod tests {
     #[test]
     fn a_dead_letter_topic_that_is_the_topic_or_whose_name_would_be_too_long_is_refused() {
         for bad in [["--topic", &"x".repeat(246)], ["--dead-letter-topic", "likes"]] {
-            let said = config(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err().to_string();
+            let said = checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
             assert!(said.starts_with("--dead-letter-topic"), "{said}");
         }
     }
@@ -195,7 +183,7 @@ mod tests {
             "--tls-key",
             "/nowhere",
         ];
-        let said = config(&bad).unwrap_err().to_string();
+        let said = checked(&bad).unwrap_err();
         for flag in [
             "brokers",
             "batch-rows",
@@ -214,9 +202,9 @@ mod tests {
     fn a_number_outside_its_bounds_is_refused_and_named() {
         let most = usize::MAX.to_string();
         for bad in [["--concurrency", &most], ["--concurrency", "0"], ["--batch-rows", "0"], ["--batch-bytes", "0"]] {
-            let said = config(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err().to_string();
+            let said = checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
             assert!(said.contains(bad[0]), "{bad:?}: {said}");
         }
-        assert!(config(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
+        assert!(checked(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
     }
 }

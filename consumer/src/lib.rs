@@ -9,4 +9,4 @@ mod partition;
 mod trace;
 
 pub use app::{App, OpenTopic, Ports, replay_group};
-pub use args::{Args, Config, ReadSettings, group_of, letters_of};
+pub use args::{Args, ReadSettings, TopicArgs, group_of, letters_of};

@@ -14,6 +14,7 @@ use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka::Spreading;
 use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::cached::Cache;
+use tally_core::ids::ShardCount;
 use tally_core::ports::{Producer, TopicReader};
 use tally_service::http::Reserved;
 use tally_service::metrics::Catalogue;
@@ -33,7 +34,7 @@ use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
 use crate::read::Reader;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
-use crate::server::Server;
+use crate::server::{Server, within};
 use crate::tops::Tops;
 use crate::watch::Watches;
 
@@ -63,6 +64,8 @@ impl Ports {
 
 /// The API, before it starts.
 pub struct App {
+    /// The number of shards that the deployment has to have been created with, where it was said.
+    pub shards: Option<ShardCount>,
     pub config: Config,
     pub ports: Ports,
     /// The listener to serve on. Without one, the app binds `--listen`.
@@ -88,6 +91,7 @@ impl App {
     /// Uses these adapters, which decide whether there is a cache and whether writes are accepted.
     pub fn with_ports(config: Config, ports: Ports) -> Self {
         Self {
+            shards: None,
             spreading: Spreading::new(config.sum_policy),
             config,
             ports,
@@ -126,9 +130,9 @@ impl tally_service::App for App {
         let reserves = listener.is_none() && self.in_process.is_none();
         let reserved = reserves.then(|| Reserved::new("listen", self.config.listen)).transpose()?;
         let (config, ports) = (self.config, self.ports);
-        let shards = Deployment { tables: &ports.tables, shards: config.shards }.join(&host).await?;
-        let definitions = FollowDefinitions::begin(&ports.tables, &config.topic, &host).await?;
-        let (defined, topic) = (definitions.defined(), config.topic.clone());
+        let shards = Deployment { tables: &ports.tables, shards: self.shards }.join(&host).await?;
+        let definitions = FollowDefinitions::begin(&ports.tables, &config.likes.topic, &host).await?;
+        let (defined, topic) = (definitions.defined(), config.likes.topic.clone());
         let defined_too = definitions.defined();
         let (watch, claims) = (ports.tables.tables_watch(), Claims::new(&ports.tables, host.clock()));
         let whole = Arc::new(move || watch.is_whole());
@@ -179,7 +183,7 @@ impl tally_service::App for App {
         // Until here, connections were refused.
         if let Some(listener) = reserved.map(Reserved::listen).transpose()?.or(listener) {
             tracing::info!(address = %listener.local_addr()?, writes, "listening");
-            let limits = config.limits.within(tally_service::open_files());
+            let limits = within(config.limits, tally_service::open_files());
             host.spawn(Stage::Intake, "server", Server::new(listener, front, limits));
         }
         Ok(())
@@ -188,25 +192,26 @@ impl tally_service::App for App {
 
 impl Program for App {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        let settings =
-            dynamodb::Settings { table_prefix: config.table_prefix.clone(), ..dynamodb::Settings::default() };
-        let connection = dynamodb::Connection::open(&settings).await;
+    fn check(args: &Args) -> Invalid {
+        args.check()
+    }
+
+    async fn build(Args { store, kafka, cache, api: config, .. }: Args) -> anyhow::Result<Self> {
+        let (kafka, cache) = (kafka.optional()?, cache.settings(&store.table_prefix).map_err(anyhow::Error::msg)?);
+        let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
         let mut ports = Ports::over(&connection);
-        let cache = config.cache().map_err(anyhow::Error::msg)?;
         ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
-        ports.producer = config.kafka.as_ref().map(open_producer).transpose()?;
-        let partitions = config.kafka.clone().map(topics);
+        ports.producer = kafka.as_ref().map(open_producer).transpose()?;
         let reader = |topic: &Option<String>| {
-            let topic = topic.as_deref().zip(config.kafka.as_ref());
+            let topic = topic.as_deref().zip(kafka.as_ref());
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
             Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
         };
         let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
-        Ok(Self { partitions, boards, blocks, ..Self::with_ports(config, ports) })
+        let partitions = kafka.map(topics);
+        Ok(Self { shards: store.shards, partitions, boards, blocks, ..Self::with_ports(config, ports) })
     }
 
     fn common(args: &Args) -> &CommonArgs {

@@ -1,4 +1,4 @@
-//! The API's command line and configuration. Each setting is checked, alone and against the others, before the first
+//! The API's arguments, which are its configuration. Each is checked, alone and against the others, before the first
 //! connection.
 
 use std::net::SocketAddr;
@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri};
 use clap::Parser;
-use tally_adapters::kafka::{self, KafkaArgs};
-use tally_adapters::redis;
-use tally_core::ids::ShardCount;
+use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
+use tally_adapters::redis::CacheArgs;
 use tally_core::spread::SumPolicy;
-use tally_service::{CommonArgs, Invalid, Secret, StoreArgs, parse_duration};
+use tally_service::{CommonArgs, Invalid, Limits, Secret, StoreArgs, parse_duration};
 use tower_http::cors::AllowOrigin;
 
 use crate::auth::TokenList;
@@ -19,6 +18,10 @@ use crate::auth::TokenList;
 /// What brokers are for here.
 const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with them likes and unlikes are taken, without them \
                        those routes are 404";
+
+/// What the cache is for here.
+const CACHE: &str = "The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by \
+                     commas; `off` or an empty value reads the table alone";
 
 /// The most by which the beginning of a read may precede a request that it answers. Before a recount corrects a
 /// counter, it marks the number as doubtful for longer than that, so no answer calls the uncorrected number exact
@@ -35,18 +38,21 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-count-api", version)]
 #[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
+#[command(mut_arg("redis", |arg| arg.help(CACHE)))]
 pub struct Args {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    pub(crate) store: StoreArgs,
     #[command(flatten)]
-    kafka: KafkaArgs,
+    pub(crate) kafka: KafkaArgs,
     #[command(flatten)]
-    api: Config,
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) api: Config,
 }
 
-/// The configuration of an API.
+/// How an API answers, whichever tables, cache and Kafka it works on.
 #[derive(clap::Args, Clone, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Config {
@@ -55,7 +61,7 @@ pub struct Config {
     pub listen: SocketAddr,
 
     #[command(flatten)]
-    pub limits: ConnectionLimits,
+    pub limits: Limits,
 
     /// Requests a second that one client may read with; 0 is any number
     #[arg(long, env = "TALLY_READ_RATE", default_value_t = 0, value_name = "COUNT", help_heading = "HTTP")]
@@ -140,15 +146,6 @@ pub struct Config {
     #[arg(long, env = "TALLY_FRESH_WITHIN", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub fresh_within: Duration,
 
-    /// The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by commas; `off`
-    /// or an empty value reads the table alone
-    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL", help_heading = "Reading")]
-    pub redis: Option<Secret>,
-
-    /// The cache is in cluster mode even if one address is given
-    #[arg(long, env = "TALLY_REDIS_CLUSTER", help_heading = "Reading")]
-    pub redis_cluster: bool,
-
     /// How long the cache may take to answer before the table is read
     #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
     pub cache_budget: Duration,
@@ -174,10 +171,8 @@ pub struct Config {
     #[arg(long, env = "TALLY_BLOCKS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
     pub blocks_topic: Option<String>,
 
-    /// The topic of likes, and of each counter whose definition names no other: events are written to it, and what consumers have
-    /// stored of it says as of when counts are
-    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = kafka::topic, value_name = "TOPIC")]
-    pub topic: String,
+    #[command(flatten)]
+    pub likes: LikesTopic,
 
     /// How events of a busy sum are spread over partitions: `post` (not at all), `round-robin`, `random` or `least-lag`
     #[arg(long, env = "TALLY_SUM_POLICY", default_value_t = SumPolicy::Post, value_name = "POLICY", help_heading = "Writing")]
@@ -186,35 +181,6 @@ pub struct Config {
     /// How long an acknowledgement may take
     #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Writing")]
     pub write_budget: Duration,
-
-    /// `--table-prefix`.
-    #[arg(skip)]
-    pub table_prefix: String,
-
-    /// `--shards`: it has to be what the deployment was created with.
-    #[arg(skip)]
-    pub shards: Option<ShardCount>,
-
-    /// How Kafka is reached, if writes are taken.
-    #[arg(skip)]
-    pub kafka: Option<kafka::Settings>,
-}
-
-/// Bounds of connections.
-#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
-#[command(about = None, long_about = None)]
-pub struct ConnectionLimits {
-    /// Connections at once; more wait
-    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_name = "COUNT", help_heading = "HTTP")]
-    pub connections: usize,
-
-    /// How long a request's headers may take, and how long a connection may be idle
-    #[arg(long = "header-time", env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
-    pub head_time: Duration,
-
-    /// How long an answer may wait for its client to read any of it
-    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
-    pub unread_time: Duration,
 }
 
 /// Bounds of the reads of the tables.
@@ -247,27 +213,20 @@ impl Default for Config {
     }
 }
 
-impl TryFrom<Args> for Config {
-    type Error = Invalid;
-
-    fn try_from(Args { common, store, kafka, api }: Args) -> Result<Self, Invalid> {
+impl Args {
+    /// Returns every mistake that the parser of one argument cannot see.
+    pub fn check(&self) -> Invalid {
+        let Self { common, store, kafka, cache, api } = self;
         let mut invalid = Invalid::none();
         invalid.ensure("listen", !common.admin_listen.takes(api.listen), "is the address of --admin-listen, too");
-        let takes_writes = kafka.brokers.is_some();
-        let kafka = kafka.optional().map_err(|other| invalid.extend(other)).ok().flatten();
-        let config = Self { table_prefix: store.table_prefix, shards: store.shards, kafka, ..api };
-        config.check(takes_writes, &mut invalid);
-        if invalid.is_empty() { Ok(config) } else { Err(invalid) }
+        invalid.gather(kafka.optional());
+        invalid.accept("redis", cache.settings(&store.table_prefix));
+        api.check(kafka.brokers.is_some(), &mut invalid);
+        invalid
     }
 }
 
 impl Config {
-    /// Returns the settings of the shared cache, if there is one.
-    pub(crate) fn cache(&self) -> Result<Option<redis::Settings>, &'static str> {
-        let address = self.redis.as_ref().map(Secret::expose).filter(|address| !address.is_empty()).unwrap_or("off");
-        redis::Settings::parse(address, self.redis_cluster, &self.table_prefix)
-    }
-
     /// Returns the tokens of reading, writing and administration. Adds mistakes to `invalid`; a group with one has no
     /// tokens.
     pub(crate) fn tokens(&self, invalid: &mut Invalid) -> [Option<TokenList>; 3] {
@@ -318,7 +277,7 @@ impl Config {
             "must be at most 1s: so long a count that was corrected may be answered as it was",
         );
         let spans = [
-            ("header-time", self.limits.head_time),
+            ("header-time", self.limits.header_time),
             ("unread-time", self.limits.unread_time),
             ("cache-budget", self.cache_budget),
             ("table-budget", self.table.budget),
@@ -342,7 +301,6 @@ impl Config {
         }
         let has_write_token = self.write_token_file.is_some() || self.write_token.is_some();
         invalid.ensure("open-writes", !(self.open_writes && has_write_token), "opens nothing: there is a write token");
-        let _ = invalid.accept("redis", self.cache());
         let _ = invalid.accept("cors-origins", self.cors());
         let _ = self.tokens(invalid);
     }
@@ -366,22 +324,25 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    fn config(args: &[&str]) -> Result<Config, String> {
+    /// Returns the arguments, or what is wrong with them.
+    fn checked(args: &[&str]) -> Result<Args, String> {
         let args = Args::try_parse_from(std::iter::once(&"tally-count-api").chain(args));
-        Config::try_from(args.map_err(|error| error.to_string())?).map_err(|invalid| invalid.to_string())
+        let args = args.map_err(|error| error.to_string())?;
+        let invalid = args.check();
+        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
     }
 
     #[test]
     fn a_cache_is_an_address_or_absent() {
         for absent in [&["--redis", "off"][..], &["--redis", ""], &[]] {
-            assert_eq!(config(absent).unwrap().cache(), Ok(None));
+            assert_eq!(checked(absent).unwrap().cache.settings(""), Ok(None));
         }
-        let one = config(&["--redis", "redis://:canary@cache:6379"]).unwrap();
+        let one = checked(&["--redis", "redis://:canary@cache:6379"]).unwrap();
         assert!(!format!("{one:?}").contains("canary"));
-        let nodes = |config: Config| config.cache().unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
+        let nodes = |args: Args| args.cache.settings("").unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
         assert_eq!(nodes(one), Some((1, false)));
-        assert_eq!(nodes(config(&["--redis", "redis://a:1, redis://b:1"]).unwrap()), Some((2, true)));
-        let error = config(&["--redis", "canary:6379"]).unwrap_err();
+        assert_eq!(nodes(checked(&["--redis", "redis://a:1, redis://b:1"]).unwrap()), Some((2, true)));
+        let error = checked(&["--redis", "canary:6379"]).unwrap_err();
         assert!(error.contains("--redis (TALLY_REDIS)") && !error.contains("canary"), "{error}");
     }
 
@@ -399,7 +360,7 @@ mod tests {
             "--write-token-file=/nowhere",
             "--admin-token-file=/nowhere",
         ];
-        let error = config(&bad).unwrap_err();
+        let error = checked(&bad).unwrap_err();
         for flag in bad.iter().filter_map(|flag| flag.split('=').next()) {
             assert!(error.contains(flag), "{flag}: {error}");
         }
@@ -408,14 +369,14 @@ mod tests {
 
     #[test]
     fn writes_are_taken_where_brokers_are_named_and_a_login_without_them_is_a_mistake() {
-        assert_eq!(config(&[]).unwrap().kafka, None);
+        assert_eq!(checked(&[]).unwrap().kafka.optional(), Ok(None));
         let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
-        let writing = config(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
+        let writing = checked(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
         assert!(!format!("{writing:?}").contains("canary"));
-        let kafka = writing.kafka.expect("brokers are named");
+        let kafka = writing.kafka.optional().unwrap().expect("brokers are named");
         assert_eq!(kafka.option("bootstrap.servers"), Some("b:9092"));
         assert_eq!(kafka.option("sasl.mechanism"), Some("PLAIN"));
-        let error = config(&login).unwrap_err();
+        let error = checked(&login).unwrap_err();
         assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
     }
 
@@ -431,27 +392,27 @@ mod tests {
             "--admin-token",
             "canary-a",
         ];
-        let config_of = config(&given).unwrap();
-        assert!(!format!("{config_of:?}").contains("canary"));
-        assert!(config_of.tokens(&mut Invalid::none()).iter().all(Option::is_some));
+        let args = checked(&given).unwrap();
+        assert!(!format!("{args:?}").contains("canary"));
+        assert!(args.api.tokens(&mut Invalid::none()).iter().all(Option::is_some));
         for flag in ["--read-token", "--write-token", "--admin-token"] {
             let file = format!("{flag}-file=/nowhere");
-            let both = config(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
+            let both = checked(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
             assert!(both.contains("cannot be used with") && !both.contains("canary"), "{both}");
-            let empty = config(&["--brokers", "b:9092", flag, ""]).unwrap_err();
+            let empty = checked(&["--brokers", "b:9092", flag, ""]).unwrap_err();
             assert!(empty.contains(&format!("{flag} (")) && empty.contains("is empty"), "{empty}");
         }
         for flag in ["--write-token", "--admin-token"] {
-            let error = config(&[flag, "canary"]).unwrap_err();
+            let error = checked(&[flag, "canary"]).unwrap_err();
             assert!(error.contains("is of no use") && !error.contains("canary"), "{error}");
         }
     }
 
     #[test]
     fn open_writes_are_asked_for_where_there_are_writes_and_no_token() {
-        assert!(config(&["--brokers", "b:9092", "--open-writes"]).unwrap().open_writes);
+        assert!(checked(&["--brokers", "b:9092", "--open-writes"]).unwrap().api.open_writes);
         for args in [&["--open-writes"][..], &["--brokers", "b:9092", "--open-writes", "--write-token", "canary"]] {
-            let error = config(args).unwrap_err();
+            let error = checked(args).unwrap_err();
             assert!(error.contains("--open-writes (") && !error.contains("canary"), "{error}");
         }
     }
@@ -464,7 +425,7 @@ mod tests {
         for bad in ["example.com", "https://example.com/", "https://a.b/c", "ftp://a.b", "null", "https://", "*"] {
             assert!(origin(bad).is_none(), "{bad}");
         }
-        assert!(config(&["--cors-origins", "https://a.b, http://c:1"]).unwrap().cors().unwrap().is_some());
-        assert!(config(&["--cors-origins", "*,https://a.b"]).is_err());
+        assert!(checked(&["--cors-origins", "https://a.b, http://c:1"]).unwrap().api.cors().unwrap().is_some());
+        assert!(checked(&["--cors-origins", "*,https://a.b"]).is_err());
     }
 }

@@ -19,22 +19,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tally_service::http::{Acceptor, hanging_up};
-use tally_service::{Stop, Task};
+use tally_service::http::{Acceptor, HEADER_BYTES, hanging_up};
+use tally_service::{Limits, Stop, Task};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::args::ConnectionLimits;
 use crate::limits::Peer;
 use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
 use connections::{Connections, Ending, begun};
-
-/// The most bytes of a request's line and headers. hyper reads at least 8 KiB at once.
-const HEAD_BYTES: usize = 16 * 1024;
 
 /// The most headers of a request.
 const HEADERS: usize = 64;
@@ -46,33 +42,30 @@ const OTHERS: usize = 768;
 pub struct Server {
     acceptor: Acceptor,
     front: Front,
-    limits: ConnectionLimits,
+    limits: Limits,
 }
 
-impl ConnectionLimits {
-    /// Lowers the number of connections to what the process may have open, and leaves room for the admin listener, the
-    /// tables, the cache and Kafka.
-    #[must_use]
-    pub fn within(self, open_files: Option<u64>) -> Self {
-        let Some(open_files) = open_files else { return self };
-        let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
-        let room = (open_files - OTHERS.min(open_files / 2)).max(1);
-        if room >= self.connections {
-            return self;
-        }
-        tracing::warn!(
-            connections = room,
-            asked = self.connections,
-            open_files,
-            "fewer connections are taken than --connections says: this process may not open more files (ulimit -n)"
-        );
-        Self { connections: room, ..self }
+/// Lowers the number of connections to what the process may have open, and leaves room for the admin listener, the
+/// tables, the cache and Kafka.
+pub fn within(limits: Limits, open_files: Option<u64>) -> Limits {
+    let Some(open_files) = open_files else { return limits };
+    let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
+    let room = (open_files - OTHERS.min(open_files / 2)).max(1);
+    if room >= limits.connections {
+        return limits;
     }
+    tracing::warn!(
+        connections = room,
+        asked = limits.connections,
+        open_files,
+        "fewer connections are taken than --connections says: this process may not open more files (ulimit -n)"
+    );
+    Limits { connections: room, ..limits }
 }
 
 impl Server {
     /// Serves `front` on `listener`.
-    pub fn new(listener: TcpListener, front: Front, limits: ConnectionLimits) -> Self {
+    pub fn new(listener: TcpListener, front: Front, limits: Limits) -> Self {
         Self { acceptor: Acceptor::new(listener, limits.connections), front, limits }
     }
 
@@ -83,7 +76,7 @@ impl Server {
         async move {
             let _counted = counted;
             let (reading, writing) = stream.into_split();
-            match select(pin!(timeout(limits.head_time, begun(reading))), ending).await {
+            match select(pin!(timeout(limits.header_time, begun(reading))), ending).await {
                 Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
                     let stream = join(reading, hanging_up(writing, limits.unread_time));
                     version(is_http2, stream, front, peer, limits, ending).await;
@@ -102,12 +95,12 @@ async fn version(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     front: Front,
     peer: Peer,
-    limits: ConnectionLimits,
+    limits: Limits,
     ending: Ending,
 ) {
     let (stream, heard) = (TokioIo::new(stream), Arc::new(Exchanges::default()));
     if is_http2 {
-        match http2::serve(stream, front, peer.clone(), Arc::clone(&heard), limits.head_time, ending).await {
+        match http2::serve(stream, front, peer.clone(), Arc::clone(&heard), limits.header_time, ending).await {
             http2::Ended::Broken(error) if !heard.all_answered() => refused(&peer, &error),
             http2::Ended::Idle => slow(&peer),
             http2::Ended::Well | http2::Ended::Broken(_) => {}
@@ -120,7 +113,7 @@ async fn version(
         heard.asked.fetch_add(1, Ordering::Relaxed);
         front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
     });
-    let mut connection = pin!(http1(limits.head_time).serve_connection(stream, service));
+    let mut connection = pin!(http1(limits.header_time).serve_connection(stream, service));
     let ended = match select(connection.as_mut(), ending).await {
         Either::Left((ended, _)) => ended,
         Either::Right(_) => {
@@ -139,7 +132,7 @@ fn http1(head_time: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(Alarm::new())
         .header_read_timeout(head_time)
-        .max_header_size(HEAD_BYTES)
+        .max_header_size(HEADER_BYTES)
         .max_headers(HEADERS)
         // Most answers are small, and a copy costs less than a system call with two parts.
         .writev(false);
@@ -223,9 +216,8 @@ mod tests {
 
     #[test]
     fn connections_leave_room_for_other_files_and_are_as_many_as_asked_where_there_is_room() {
-        let limits =
-            |connections| ConnectionLimits { connections, head_time: Duration::ZERO, unread_time: Duration::ZERO };
-        let within = |connections, open_files| limits(connections).within(open_files).connections;
+        let limits = |connections| Limits { connections, header_time: Duration::ZERO, unread_time: Duration::ZERO };
+        let within = |connections, open_files| within(limits(connections), open_files).connections;
         assert_eq!(within(10_000, None), 10_000);
         assert_eq!(within(10_000, Some(20_000)), 10_000);
         assert_eq!(within(10_000, Some(10_000)), 10_000 - OTHERS);

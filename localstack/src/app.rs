@@ -8,14 +8,13 @@ use axum::Router;
 use futures_util::FutureExt;
 use tally_adapters::{Deployment, kafka};
 use tally_core::ids::PostId;
-use tally_core::milestone::Ladder;
 use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Exit, Host, Program, Stage, Stop, Worker};
+use tally_service::{CommonArgs, Exit, Host, Invalid, Program, Stage, Stop, Worker};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::args::{Args, Config, LoadArgs, Wanted};
+use crate::args::{Args, LoadArgs, Taken, Wanted};
 use crate::chaos::Chaos;
 use crate::counters::{self, Counted};
 use crate::engine::{Engines, TOPIC};
@@ -39,7 +38,8 @@ const HTTP_BYTES: u64 = 2 << 20;
 
 /// The local stack, ready to start: with its ports taken, and nothing else.
 pub struct App {
-    config: Config,
+    args: Args,
+    taken: Taken,
 }
 
 impl tally_service::App for App {
@@ -51,8 +51,8 @@ impl tally_service::App for App {
                 "the local stack does not read this variable: its services have settings of their own"
             );
         }
-        let load = self.config.load();
-        let Config { args, wanted, second, milestones } = self.config;
+        let Self { args, taken: Taken { wanted, second } } = self;
+        let (load, milestones) = (args.load(), args.milestones);
         let listener = wanted.api.try_clone()?;
         let mut local = begin(&args, wanted, load, NAMES, &host).boxed().await?;
         let abroad = match second {
@@ -106,7 +106,7 @@ async fn begin_abroad(
     let mirror = watch::Sender::new(true);
     eu.mirror(&us.engines, mirror.subscribe(), host)?;
     home.mirror(&first.engines, mirror.subscribe(), host)?;
-    let (shards, milestones, home) = (args.store.shards, Ladder::default(), Some(home));
+    let (shards, milestones, home) = (args.store.shards, None, Some(home));
     let plan = Plan { shards, milestones, home, listener, routes: Router::new(), sums: us.sums.clone() };
     let writer = open(&us, plan, args, host)?;
     first.abroad = Some(Abroad { us, mirror });
@@ -195,7 +195,6 @@ fn banner(local: &Local) -> String {
 
 impl Program for App {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[
         tally_consumer::metrics::CATALOGUE,
         tally_change_streamer::CATALOGUE,
@@ -204,8 +203,12 @@ impl Program for App {
         tally_trends::CATALOGUE,
     ];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        Ok(Self { config })
+    fn check(args: &Args) -> Invalid {
+        args.check()
+    }
+
+    async fn build(args: Args) -> anyhow::Result<Self> {
+        Ok(Self { taken: args.take()?, args })
     }
 
     fn common(args: &Args) -> &CommonArgs {

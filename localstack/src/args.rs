@@ -1,5 +1,4 @@
-//! The command line and the environment, and what they mean together. Ports are bound here, so that one in use is reported as a
-//! bad setting.
+//! The arguments, which are the configuration. Ports are bound here, so that one in use is reported as a bad setting.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -40,7 +39,7 @@ pub struct Args {
 
     /// Totals at which the first to reach them is recorded, for every counter: upwards and at most 16, or `every:N`
     #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Load")]
-    pub milestones: Option<String>,
+    pub milestones: Option<Ladder>,
 
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
     #[arg(long, env = "TALLY_DURATION", value_parser = parse_duration, value_name = "SPAN", help_heading = "Load")]
@@ -161,22 +160,12 @@ pub struct LoadArgs {
 /// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
 
-/// The arguments, with what they come to together.
+/// The ports that are taken before anything starts.
 #[derive(Debug)]
-pub struct Config {
-    pub args: Args,
+pub struct Taken {
     pub wanted: Wanted,
     /// Those of the second Region, if there is to be one, and the arguments that it has.
     pub second: Option<(Args, Wanted)>,
-    /// The thresholds of milestones; an empty ladder takes what the deployment has.
-    pub milestones: Ladder,
-}
-
-impl Config {
-    /// The load, if there is to be one.
-    pub(crate) fn load(&self) -> Option<LoadArgs> {
-        (!self.args.no_load).then_some(self.args.load)
-    }
 }
 
 /// The engines of a Region, and where its API listens.
@@ -204,40 +193,52 @@ pub enum StoreEngine {
     At(String),
 }
 
-impl TryFrom<Args> for Config {
-    type Error = Invalid;
-
-    fn try_from(args: Args) -> Result<Self, Invalid> {
+impl Args {
+    /// Returns every mistake that the parser of one argument cannot see.
+    pub fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
-        check(&args, &mut invalid);
+        check(self, &mut invalid);
         // The admin listener binds it later; a port that is taken, also by another flag, is named here, before anything
         // starts.
-        let _held = match args.common.admin_listen {
+        let _held = match self.common.admin_listen {
             Listen::At(address) => listen("admin-listen", address, &mut invalid),
             Listen::Off => None,
         };
+        invalid.gather(self.take());
+        invalid
+    }
+
+    /// Takes the ports.
+    ///
+    /// # Errors
+    /// Each port that cannot be had.
+    pub fn take(&self) -> Result<Taken, Invalid> {
+        let mut invalid = Invalid::none();
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
-        let emulated = Box::new(emulated(&args));
-        let kafka = match &args.brokers {
+        let emulated = Box::new(emulated(self));
+        let kafka = match &self.brokers {
             Some(brokers) => Some(KafkaEngine::At(brokers.clone())),
-            None => here("kafka-port", args.kafka_port).map(KafkaEngine::Embedded),
+            None => here("kafka-port", self.kafka_port).map(KafkaEngine::Embedded),
         };
-        let store = match &args.dynamodb_endpoint {
+        let store = match &self.dynamodb_endpoint {
             Some(endpoint) => Some(StoreEngine::At(endpoint.clone())),
             None => {
-                here("dynamodb-port", args.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, emulated })
+                here("dynamodb-port", self.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, emulated })
             }
         };
-        let api = here("api-port", args.api_port);
-        let second = (args.regions == 2).then(|| second(&args, &mut invalid)).flatten();
-        let milestones = args.milestones.as_ref().map(|told| told.parse::<Ladder>());
-        let milestones = milestones.and_then(|parsed| invalid.accept("milestones", parsed)).unwrap_or_default();
-        match (kafka, store, api, invalid.is_empty()) {
-            (Some(kafka), Some(store), Some(api), true) => {
-                Ok(Self { args, wanted: Wanted { kafka, store, api }, second, milestones })
+        let api = here("api-port", self.api_port);
+        let second = (self.regions == 2).then(|| second(self, &mut invalid)).flatten();
+        match (kafka, store, api) {
+            (Some(kafka), Some(store), Some(api)) if invalid.is_empty() => {
+                Ok(Taken { wanted: Wanted { kafka, store, api }, second })
             }
             _ => Err(invalid),
         }
+    }
+
+    /// The load, if there is to be one.
+    pub(crate) fn load(&self) -> Option<LoadArgs> {
+        (!self.no_load).then_some(self.load)
     }
 }
 
@@ -341,33 +342,36 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    fn config(args: &[&str]) -> Result<Config, String> {
+    /// Returns the arguments and the ports that they take, or what is wrong with them.
+    fn checked(args: &[&str]) -> Result<(Args, Taken), String> {
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag.split('=').next().unwrap_or(flag)));
         let any = ["--kafka-port=0", "--dynamodb-port=0", "--api-port=0", "--admin-listen=off"];
         let any = any.iter().filter(|flag| !given(flag));
         let args = std::iter::once(&"tally-localstack").chain(any).chain(args);
         let args = Args::try_parse_from(args).map_err(|error| error.to_string())?;
-        Config::try_from(args).map_err(|invalid| invalid.to_string())
+        let invalid = args.check();
+        let taken = if invalid.is_empty() { args.take() } else { Err(invalid) };
+        taken.map(|taken| (args, taken)).map_err(|invalid| invalid.to_string())
     }
 
     #[test]
     fn without_arguments_it_runs_a_small_load_for_ever() {
-        let config = config(&[]).unwrap();
-        let load = config.load().unwrap();
-        assert_eq!((load.rate, load.posts, load.users, config.args.duration), (500, 100, 1000, None));
-        assert!(!config.args.verify && !config.args.chaos && matches!(config.wanted.kafka, KafkaEngine::Embedded(_)));
+        let (args, taken) = checked(&[]).unwrap();
+        let load = args.load().unwrap();
+        assert_eq!((load.rate, load.posts, load.users, args.duration), (500, 100, 1000, None));
+        assert!(!args.verify && !args.chaos && matches!(taken.wanted.kafka, KafkaEngine::Embedded(_)));
     }
 
     #[test]
     fn every_bad_setting_is_named_at_once() {
         let bad =
             ["--rate=0", "--posts=0", "--unlike-ratio=1.5", "--hot-share=-1", "--verify", "--stream-retention=1s"];
-        let said = config(&bad).unwrap_err();
+        let said = checked(&bad).unwrap_err();
         for flag in ["rate", "posts", "unlike-ratio", "hot-share", "verify", "stream-retention"] {
             assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
         }
-        assert!(config(&["--posts=100000", "--users=100000"]).unwrap_err().contains("--users"));
-        assert!(config(&["--chaos", "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err().contains("--chaos"));
+        assert!(checked(&["--posts=100000", "--users=100000"]).unwrap_err().contains("--users"));
+        assert!(checked(&["--chaos", "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err().contains("--chaos"));
         let of_the_emulator = [
             "--stream-delay=1ms",
             "--store-latency=1ms",
@@ -377,19 +381,19 @@ mod tests {
             "--key-read-units=1",
         ];
         for flag in of_the_emulator {
-            let said = config(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
+            let said = checked(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
             assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
         }
         for ladder in ["0", "-1", "1.5", "1000,100", "x"] {
-            let said = config(&[&format!("--milestones={ladder}")]).unwrap_err();
-            assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
+            let said = checked(&[&format!("--milestones={ladder}")]).unwrap_err();
+            assert!(said.contains("--milestones"), "{said}");
         }
         for flag in ["--store-latency", "--store-batch-latency", "--store-call-latency"] {
-            assert!(config(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");
+            assert!(checked(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");
         }
-        let late = config(&["--stream-delay=15m"]).unwrap_err();
+        let late = checked(&["--stream-delay=15m"]).unwrap_err();
         assert!(late.contains("--stream-delay (TALLY_STREAM_DELAY): must be shorter"), "{late}");
-        assert!(config(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));
+        assert!(checked(&["--verify", "--duration=1s", "--no-load"]).unwrap_err().contains("--no-load"));
     }
 
     #[test]
@@ -400,7 +404,7 @@ mod tests {
             "--store-batch-latency=8ms..25ms",
             "--store-call-latency=3ms..8ms",
         ];
-        let StoreEngine::Embedded { emulated, .. } = config(&flags).unwrap().wanted.store else {
+        let StoreEngine::Embedded { emulated, .. } = checked(&flags).unwrap().1.wanted.store else {
             panic!("the store is the embedded one")
         };
         let span = |text: &str| Some(text.parse().unwrap());
@@ -412,17 +416,17 @@ mod tests {
 
     #[test]
     fn a_second_region_has_embedded_engines_and_another_load_and_real_engines_are_refused() {
-        assert!(config(&[]).unwrap().second.is_none());
-        let (args, wanted) = config(&["--regions=2", "--chaos", "--seed=7"]).unwrap().second.unwrap();
+        assert!(checked(&[]).unwrap().1.second.is_none());
+        let (args, wanted) = checked(&["--regions=2", "--chaos", "--seed=7"]).unwrap().1.second.unwrap();
         assert_eq!((args.seed, args.chaos, args.no_trends), (8, false, true));
         assert!(matches!(wanted.store, StoreEngine::Embedded { .. }));
         for real in ["--brokers=b:9092", "--dynamodb-endpoint=http://localhost:4566", "--redis=redis://localhost:6379"]
         {
-            let said = config(&["--regions=2", real]).unwrap_err();
+            let said = checked(&["--regions=2", real]).unwrap_err();
             assert!(said.contains(real.split('=').next().unwrap()) && said.contains("--regions 2"), "{said}");
         }
         for count in ["--regions=0", "--regions=3"] {
-            assert!(config(&[count]).unwrap_err().contains("--regions"), "{count}");
+            assert!(checked(&[count]).unwrap_err().contains("--regions"), "{count}");
         }
     }
 
@@ -431,10 +435,10 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         for flag in ["kafka-port", "dynamodb-port", "api-port"] {
-            let said = config(&[&format!("--{flag}={port}")]).unwrap_err();
+            let said = checked(&[&format!("--{flag}={port}")]).unwrap_err();
             assert!(said.contains(&format!("--{flag} (TALLY_")) && said.contains("is in use"), "{said}");
         }
-        let said = config(&[&format!("--admin-listen=127.0.0.1:{port}")]).unwrap_err();
+        let said = checked(&[&format!("--admin-listen=127.0.0.1:{port}")]).unwrap_err();
         assert!(said.contains("--admin-listen") && said.contains("is in use"), "{said}");
     }
 }

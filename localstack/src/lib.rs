@@ -22,4 +22,4 @@ mod stack;
 mod verify;
 
 pub use app::App;
-pub use args::{Args, Config};
+pub use args::Args;

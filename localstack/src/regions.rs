@@ -62,26 +62,17 @@ impl Home {
         format!("{}.{COUNTS}", self.other)
     }
 
-    pub(crate) fn rules(&self) -> streamer::RegionRules {
-        let name = |name| Region::new(name).expect("small letters make a Region");
-        let remotes = vec![(name(self.other), self.copied())];
-        streamer::RegionRules { name: name(self.name), topic: COUNTS.to_owned(), usual: TOPIC.to_owned(), remotes }
-    }
-
     /// Its own topic in its Kafka, and the copy of the other's.
     ///
     /// # Errors
     /// Settings that a client does not take.
     pub(crate) fn ports(&self, kafka: &kafka::Settings, group: &str) -> anyhow::Result<streamer::RegionPorts> {
-        let rules = self.rules();
-        let remote = |(region, topic): &(Region, String)| {
-            let (copies, group, name) = (self.copies.clone(), format!("{group}-{region}"), topic.clone());
-            let reader = Arc::new(copies.reader(&group, topic));
-            let join = move || Ok(Box::new(copies.join(&group, &name)) as _);
-            streamer::RemotePorts { region: region.clone(), topic: topic.clone(), reader, join: Arc::new(join) }
-        };
-        let remotes = rules.remotes.iter().map(remote).collect();
-        let own = streamer::RegionPorts::over(kafka, &streamer::RegionRules { remotes: Vec::new(), ..rules }, group)?;
+        let name = |name| Region::new(name).expect("small letters make a Region");
+        let (copies, of, topic) = (self.copies.clone(), format!("{group}-{}", self.other), self.copied());
+        let (reader, copied) = (Arc::new(copies.reader(&of, &topic)), topic.clone());
+        let join = Arc::new(move || Ok(Box::new(copies.join(&of, &copied)) as _));
+        let remotes = vec![streamer::RemotePorts { region: name(self.other), topic, reader, join }];
+        let own = streamer::RegionPorts::of(kafka, name(self.name), [COUNTS, TOPIC], group)?;
         Ok(streamer::RegionPorts { remotes, ..own })
     }
 

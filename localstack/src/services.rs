@@ -178,7 +178,7 @@ pub(crate) struct Services {
 pub(crate) struct Plan {
     pub(crate) shards: Option<ShardCount>,
     /// The thresholds of milestones.
-    pub(crate) milestones: Ladder,
+    pub(crate) milestones: Option<Ladder>,
     /// The Region, where there are two.
     pub(crate) home: Option<Home>,
     pub(crate) listener: TcpListener,
@@ -239,21 +239,18 @@ fn keep(host: &Host, stage: Stage, service: &Service, start: Start) {
 
 fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
-    let settings = consumer::ReadSettings {
-        topic: TOPIC.to_owned(),
-        dead_letter_topic: Some(DEAD_LETTERS.to_owned()),
-        shards: plan.shards,
-        ..Default::default()
-    };
-    let group = consumer::group_of(&engines.table_prefix);
+    let mut settings = consumer::ReadSettings::default();
+    settings.topics.likes.topic = TOPIC.to_owned();
+    settings.topics.dead_letter_topic = Some(DEAD_LETTERS.to_owned());
+    let (group, shards) = (consumer::group_of(&engines.table_prefix), plan.shards);
     Box::new(move |host| {
         let (connection, reader) = (connection.clone(), kafka.clone());
         let ports = consumer::Ports {
-            join: Box::new(kafka::joining(&kafka, &group, &settings.topic, None)),
+            join: Box::new(kafka::joining(&kafka, &group, TOPIC, None)),
             producer: Arc::new(letters.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
         };
-        let app = consumer::App::with_ports(settings.clone(), ports, connection);
+        let app = consumer::App::with_ports(shards, settings.clone(), ports, connection);
         Ok(Running::start(app, host))
     })
 }
@@ -265,13 +262,13 @@ fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let mut ports = streamer::Ports::over(connection, log);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     let ahead = engines.kafka.embedded.is_some().then_some(AHEAD);
-    let rules = streamer::Rules { milestones: plan.milestones, ahead, ..streamer::Rules::default() };
-    let regions = plan.home.as_ref().map(Home::rules);
+    let rules = streamer::Rules { ahead, ..streamer::Rules::default() };
     let ports_of = |home: &Home| home.ports(&engines.kafka.settings, &group);
     ports.regions = plan.home.as_ref().map(ports_of).transpose()?;
-    let settings = streamer::Settings { shards: plan.shards, rules, regions, ..streamer::Settings::default() };
+    let settings = streamer::Settings { milestones: plan.milestones, rules, ..streamer::Settings::default() };
+    let shards = plan.shards;
     Ok(Box::new(move |host| {
-        let app = streamer::App::with_ports(settings.clone(), ports.clone());
+        let app = streamer::App::with_ports(shards, settings.clone(), ports.clone());
         Ok(Running::start(app, host))
     }))
 }
@@ -284,7 +281,6 @@ fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>
 fn trends_of(engines: &Engines) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let group = format!("{}tally-trends", engines.table_prefix);
-    let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
     let windows = WINDOWS.map(|window| window.parse().expect("it is a window"));
     let rules = trends::Rules {
         windows: windows.to_vec(),
@@ -293,8 +289,8 @@ fn trends_of(engines: &Engines) -> Start {
         keys: usize::MAX,
     };
     Box::new(move |host| {
-        let ports = trends::Ports::over(&connection, &kafka, &group, &topics)?;
-        let app = trends::App::with_ports(topics.clone(), rules.clone(), ports);
+        let ports = trends::Ports::over(&connection, &kafka, &group, [CHANGES, BOARDS])?;
+        let app = trends::App::with_ports(rules.clone(), ports);
         Ok(Running::start(app, host))
     })
 }
@@ -316,10 +312,11 @@ fn api_of(engines: &Engines, plan: Plan, producer: Arc<dyn Producer>) -> anyhow:
     let mut ports = api::Ports::over(&engines.store.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(producer);
-    let (table_prefix, shards) = (engines.table_prefix.clone(), plan.shards);
-    let config = api::Config { table_prefix, shards, open_writes: true, ..api::Config::default() };
+    let shards = plan.shards;
+    let config = api::Config { open_writes: true, ..api::Config::default() };
     Ok(Box::new(move |host| {
         let app = api::App {
+            shards,
             listener: Some(tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?),
             own: plan.routes.clone(),
             own_pages: true,

@@ -62,28 +62,6 @@ enum Misbehaviour {
     FinishWithDrift,
 }
 
-struct Config {
-    greeting: String,
-    interval: Duration,
-    token: Option<Secret>,
-    misbehave: Option<Misbehaviour>,
-}
-
-impl TryFrom<Args> for Config {
-    type Error = Invalid;
-
-    fn try_from(args: Args) -> Result<Self, Invalid> {
-        let Args { common: _, greeting, interval, token, misbehave } = args;
-        let mut invalid = Invalid::none();
-        let greeting = invalid.require("greeting", greeting);
-        invalid.ensure("interval", !interval.is_zero(), "must be greater than zero");
-        match greeting {
-            Some(greeting) if invalid.is_empty() => Ok(Self { greeting, interval, token, misbehave }),
-            _ => Err(invalid),
-        }
-    }
-}
-
 const BEATS: Metric = Metric {
     name: "tally_heartbeats_total",
     kind: Kind::Counter,
@@ -93,16 +71,22 @@ const BEATS: Metric = Metric {
 };
 
 struct Heartbeat {
-    config: Config,
+    args: Args,
 }
 
 impl Program for Heartbeat {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[Catalogue(&[BEATS])];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        Ok(Self { config })
+    fn check(args: &Args) -> Invalid {
+        let mut invalid = Invalid::none();
+        invalid.require("greeting", args.greeting.as_ref());
+        invalid.ensure("interval", !args.interval.is_zero(), "must be greater than zero");
+        invalid
+    }
+
+    async fn build(args: Args) -> anyhow::Result<Self> {
+        Ok(Self { args })
     }
 
     fn common(args: &Args) -> &CommonArgs {
@@ -112,12 +96,13 @@ impl Program for Heartbeat {
 
 impl App for Heartbeat {
     fn routes(&self, _: &Host) -> Router {
-        let greeting = self.config.greeting.clone();
+        let greeting = self.args.greeting.clone().unwrap_or_default();
         Router::new().route("/greeting", get(async move || greeting))
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Config { greeting, interval, token, misbehave } = self.config;
+        let Args { greeting, interval, token, misbehave, .. } = self.args;
+        let greeting = greeting.unwrap_or_default();
         tracing::info!(?token, ?interval, "beating");
         if misbehave == Some(Misbehaviour::FinishWithDrift) {
             host.job("audit", |_| async { Ok(Exit::FAILED) });

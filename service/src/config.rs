@@ -16,17 +16,13 @@ pub(crate) fn setting(flag: &str) -> String {
 /// ```
 /// # use tally_service::Invalid;
 /// # struct Args { brokers: Option<String>, rows: u32 }
-/// # struct Config { brokers: String, rows: u32 }
-/// fn validate(args: Args) -> Result<Config, Invalid> {
+/// fn check(args: &Args) -> Invalid {
 ///     let mut invalid = Invalid::none();
-///     let brokers = invalid.require("brokers", args.brokers);
+///     invalid.require("brokers", args.brokers.as_ref());
 ///     invalid.ensure("batch-rows", args.rows <= 99, "must be at most 99");
-///     match brokers {
-///         Some(brokers) if invalid.is_empty() => Ok(Config { brokers, rows: args.rows }),
-///         _ => Err(invalid),
-///     }
+///     invalid
 /// }
-/// assert!(validate(Args { brokers: None, rows: 100 }).is_err_and(|invalid| invalid.len() == 2));
+/// assert_eq!(check(&Args { brokers: None, rows: 100 }).len(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", .0.join("; "))]
@@ -70,6 +66,11 @@ impl Invalid {
     /// Returns the value, and adds a problem if it is an error.
     pub fn accept<T, E: fmt::Display>(&mut self, flag: &str, value: Result<T, E>) -> Option<T> {
         value.map_err(|error| self.add(flag, error.to_string())).ok()
+    }
+
+    /// Returns the value, and adds the problems of another check if it is an error.
+    pub fn gather<T>(&mut self, checked: Result<T, Self>) -> Option<T> {
+        checked.map_err(|other| self.extend(other)).ok()
     }
 
     /// Adds a problem unless the rule holds.

@@ -13,6 +13,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use clap::Args;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -24,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 
 use crate::config::setting;
-use crate::{Stop, Task, Unfit};
+use crate::{Stop, Task, Unfit, defaults, parse_duration};
 
 /// How many connections wait to be accepted: as many as tokio's own listener has.
 const BACKLOG: u32 = 1024;
@@ -32,26 +33,30 @@ const BACKLOG: u32 = 1024;
 /// How long to wait after `accept` fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
 
+/// The most bytes of a request's line and headers. hyper reads at least 8 KiB at once.
+pub const HEADER_BYTES: usize = 16 * 1024;
+
 /// Limits on what a client may use of a server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(about = None, long_about = None)]
 pub struct Limits {
-    /// Connections at once; further ones wait in the listener's queue.
+    /// Connections at once; more wait
+    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_name = "COUNT", help_heading = "HTTP")]
     pub connections: usize,
-    /// How long a request's headers may take, and how long a connection may be idle between requests.
+
+    /// How long a request's headers may take, and how long a connection may be idle
+    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
     pub header_time: Duration,
-    pub header_bytes: usize,
-    /// How long an answer may wait for a client that reads none of it.
+
+    /// How long an answer may wait for its client to read any of it
+    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
     pub unread_time: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 256,
-            header_time: Duration::from_secs(10),
-            header_bytes: 16 * 1024,
-            unread_time: Duration::from_secs(30),
-        }
+impl Limits {
+    /// The limits of an admin listener.
+    pub fn of_admin() -> Self {
+        Self { connections: 256, ..defaults() }
     }
 }
 
@@ -198,9 +203,7 @@ impl Server {
 
     fn http(&self) -> hyper::server::conn::http1::Builder {
         let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(self.limits.header_time)
-            .max_header_size(self.limits.header_bytes);
+        http.timer(TokioTimer::new()).header_read_timeout(self.limits.header_time).max_header_size(HEADER_BYTES);
         http
     }
 }

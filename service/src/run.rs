@@ -24,17 +24,19 @@ const LEFTOVERS: Duration = Duration::from_millis(50);
 
 /// A service with a binary of its own.
 pub trait Program: App {
-    /// The arguments of the binary, which include the common ones.
-    type Args: Parser;
-    type Config: TryFrom<Self::Args, Error = Invalid> + Send;
+    /// The arguments of the binary, which are its configuration. They include the common ones.
+    type Args: Parser + Send;
     /// The metrics of every service that the binary runs.
     const METRICS: &'static [Catalogue];
 
-    /// Builds the service on the real adapters. Nothing is connected yet.
+    /// Returns every mistake that the parser of one argument cannot see.
+    fn check(args: &Self::Args) -> Invalid;
+
+    /// Builds the service on the real adapters, from arguments without a mistake. Nothing is connected yet.
     ///
     /// # Errors
-    /// A problem that validation could not see, such as a certificate that does not load.
-    fn build(config: Self::Config) -> impl Future<Output = anyhow::Result<Self>> + Send;
+    /// A problem that the check could not see, such as a certificate that does not load.
+    fn build(args: Self::Args) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
     fn common(args: &Self::Args) -> &CommonArgs;
 
@@ -75,20 +77,18 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
     invalid.extend(variables::unknown(&command, variables::environment()));
     invalid.extend(environment());
-    let config = match P::Config::try_from(args).map_err(|other| invalid.extend_without(other)) {
-        Ok(config) if invalid.is_empty() => config,
-        _ => {
-            let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
-            return Exit::CONFIG.into();
-        }
-    };
+    invalid.extend_without(P::check(&args));
+    if !invalid.is_empty() {
+        let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
+        return Exit::CONFIG.into();
+    }
     if common.check {
         let _ = writeln!(std::io::stdout(), "{name}: the configuration is valid");
         return Exit::CLEAN.into();
     }
     let level = telemetry::install(common.log_format, &common.log);
     let process = Process { name, version, grace: common.shutdown_grace, admin, level, patience };
-    let exit = process.run::<P>(config);
+    let exit = process.run::<P>(args);
     telemetry::write_out();
     exit.into()
 }
@@ -103,7 +103,7 @@ struct Process {
 }
 
 impl Process {
-    fn run<P: Program>(&self, config: P::Config) -> Exit {
+    fn run<P: Program>(&self, args: P::Args) -> Exit {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -111,7 +111,7 @@ impl Process {
                 return Exit::FAILED;
             }
         };
-        let exit = runtime.block_on(Box::pin(self.serve::<P>(config))).unwrap_or_else(|error| {
+        let exit = runtime.block_on(Box::pin(self.serve::<P>(args))).unwrap_or_else(|error| {
             tracing::error!(error = format!("{error:#}"), "cannot start");
             Exit::after(&error)
         });
@@ -119,13 +119,13 @@ impl Process {
         exit
     }
 
-    async fn serve<P: Program>(&self, config: P::Config) -> anyhow::Result<Exit> {
+    async fn serve<P: Program>(&self, args: P::Args) -> anyhow::Result<Exit> {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
         tracing::info!(service = self.name, version = self.version, "starting");
         let app = tokio::select! {
             biased;
             _ = signals.next() => return Ok(Exit::CLEAN),
-            app = P::build(config) => app?,
+            app = P::build(args) => app?,
         };
         let host = Host::new(&self.name).giving_up_after(self.patience);
         self.observe(P::METRICS, &host, app.routes(&host)).await?;
@@ -162,7 +162,7 @@ impl Process {
         if address.ip().is_loopback() {
             routes = routes.layer(from_fn(same_site::alone));
         }
-        host.spawn(Stage::Support, "admin", Server::new(listener, routes, Limits::default()));
+        host.spawn(Stage::Support, "admin", Server::new(listener, routes, Limits::of_admin()));
         Ok(())
     }
 

@@ -16,7 +16,8 @@ use tally_service::metrics::Catalogue;
 use tally_service::{Clock, CommonArgs, Host, Invalid, Program, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
 
-use crate::args::{Args, Config, Rules, Topics};
+use crate::args::{Args, Rules};
+use crate::board::BoardRules;
 use crate::metrics;
 use crate::worker::{NOT_SET_UP, Shared, Worker};
 
@@ -43,25 +44,38 @@ pub struct Ports {
     /// then on.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// The log of changes, to look up offsets by time.
-    pub changes: Arc<dyn TopicReader>,
+    pub changes: Topic,
     /// The topic of boards, to look up its partitions.
-    pub boards: Arc<dyn TopicReader>,
+    pub boards: Topic,
     /// Writes boards.
     pub producer: Arc<dyn Producer>,
+}
+
+/// A topic, and how it is read.
+#[derive(Clone)]
+pub struct Topic {
+    pub name: String,
+    pub reader: Arc<dyn TopicReader>,
+}
+
+impl Topic {
+    /// The topic of this name, read so.
+    pub fn new(name: &str, reader: impl TopicReader + 'static) -> Self {
+        Self { name: name.to_owned(), reader: Arc::new(reader) }
+    }
 }
 
 /// The service, ready to start.
 pub struct App {
     shards: Option<ShardCount>,
-    topics: Topics,
     rules: Rules,
     ports: Ports,
 }
 
 impl App {
     /// Builds the service on any adapters.
-    pub fn with_ports(topics: Topics, rules: Rules, ports: Ports) -> Self {
-        Self { shards: None, topics, rules, ports }
+    pub fn with_ports(rules: Rules, ports: Ports) -> Self {
+        Self { shards: None, rules, ports }
     }
 }
 
@@ -74,24 +88,27 @@ impl Ports {
         connection: &dynamodb::Connection,
         kafka: &kafka::Settings,
         group: &str,
-        topics: &Topics,
+        [changes, boards]: [&str; 2],
     ) -> anyhow::Result<Self> {
-        let reader = |topic: &str| kafka::TopicReader::new(kafka, group, topic).context("cannot set up a reader");
+        let topic = |name: &str| {
+            let reader = kafka::TopicReader::new(kafka, group, name).context("cannot set up a reader")?;
+            Ok::<_, anyhow::Error>(Topic::new(name, reader))
+        };
         let producer = kafka::Producer::new(kafka).context("cannot set up a kafka producer")?;
         Ok(Self {
             tables: connection.clone(),
-            join: Box::new(kafka::joining(kafka, group, &topics.changes, Some(connection))),
-            changes: Arc::new(reader(&topics.changes)?),
-            boards: Arc::new(reader(&topics.boards)?),
+            join: Box::new(kafka::joining(kafka, group, changes, Some(connection))),
+            changes: topic(changes)?,
+            boards: topic(boards)?,
             producer: Arc::new(producer),
         })
     }
 }
 
 /// Waits until the topic exists, and returns its number of partitions.
-async fn partitions(host: &Host, reader: &dyn TopicReader, topic: &str) -> anyhow::Result<u32> {
+async fn partitions(host: &Host, Topic { name, reader }: &Topic) -> anyhow::Result<u32> {
     let look = || async {
-        let missing = || Fault::Transient(format!("there is no topic {topic}"));
+        let missing = || Fault::Transient(format!("there is no topic {name}"));
         if reader.exists().await? { reader.logs().await } else { Err(missing()) }
     };
     let logs = host.wait_for("kafka", Backoff::STORE, look).await?;
@@ -129,8 +146,7 @@ async fn watch_topic(changes: Arc<dyn TopicReader>, partitions: usize, clock: Cl
 
 /// The topic of boards of the deployment `own`, which has to be its own.
 struct OwnBoards {
-    reader: Arc<dyn TopicReader>,
-    topic: String,
+    boards: Topic,
     own: String,
     /// The number of partitions of the log. Their ticks are in as many partitions of the topic, the first ones.
     of: u32,
@@ -141,19 +157,19 @@ struct OwnBoards {
 impl OwnBoards {
     /// Returns the problem if a last record where this deployment writes is of another one.
     async fn look(&self) -> Outcome<Option<String>> {
-        let last = kafka::last_records(&*self.reader).await?;
+        let last = kafka::last_records(&*self.boards.reader).await?;
         let here = last.iter().filter(|(partition, _)| partition.index < self.of);
         let other = here.filter_map(|(_, records)| records.iter().last()?.foreign(&self.own)).next();
-        Ok(other.map(|other| kafka::shared(&self.topic, &other)))
+        Ok(other.map(|other| kafka::shared(&self.boards.name, &other)))
     }
 
     /// Returns whether one of the last [`LOOKED_AT`] records of a partition is of this deployment.
     async fn has_own(&self) -> Outcome<bool> {
-        let logs = self.reader.logs().await?;
+        let logs = self.boards.reader.logs().await?;
         for (partition, log) in logs.iter().filter(|(partition, _)| partition.index < self.of) {
             let mut from = Offset(log.end.0.saturating_sub(LOOKED_AT)).max(log.start);
             while from < log.end {
-                let records = self.reader.read(partition, from, log.end).await?;
+                let records = self.boards.reader.read(partition, from, log.end).await?;
                 if records.iter().any(|record| record.deployment().is_some_and(|named| named == self.own)) {
                     return Ok(true);
                 }
@@ -183,7 +199,11 @@ impl Task for OwnBoards {
             if let Ok(Ok(problem)) = stop.unless_requested(timeout(PATIENCE, self.look())).await? {
                 match problem {
                     Some(problem) => {
-                        tracing::error!(topic = self.topic, problem, "another deployment writes the topic of boards");
+                        tracing::error!(
+                            topic = self.boards.name,
+                            problem,
+                            "another deployment writes the topic of boards"
+                        );
                         self.readiness.not_ready(BOARDS, problem);
                     }
                     None => self.readiness.forget(BOARDS),
@@ -196,27 +216,26 @@ impl Task for OwnBoards {
 
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Self { shards, topics, rules, ports } = self;
+        let Self { shards, rules, ports } = self;
         let Ports { tables, join, changes, boards, producer } = ports;
         Deployment { tables: &tables, shards }.join(&host).await?;
-        let of = partitions(&host, &*changes, &topics.changes).await?;
+        let of = partitions(&host, &changes).await?;
         let own = tables.deployment().map(|own| OwnBoards {
-            reader: Arc::clone(&boards),
-            topic: topics.boards.clone(),
+            boards: boards.clone(),
             own: own.to_owned(),
             of,
             readiness: host.readiness().clone(),
             clock: host.clock(),
         });
-        let of_boards = partitions(&host, &*boards, &topics.boards).await?;
+        let of_boards = partitions(&host, &boards).await?;
         if let Some(own) = &own {
             own.require(&host).await?;
         }
         let store = Arc::new(Changes::new(&tables));
-        let log = log_of(&host, &store, &topics.changes, of).await?;
-        let (watched, clock) = (Arc::clone(&changes), host.clock());
+        let log = log_of(&host, &store, &changes.name, of).await?;
+        let (watched, clock) = (Arc::clone(&changes.reader), host.clock());
         host.spawn(Stage::Support, "topic", move |stop| watch_topic(watched, of as usize, clock, stop));
-        kafka::NeededTopic::watch(&host, "boards", boards, &topics.boards, "lists");
+        kafka::NeededTopic::watch(&host, "boards", boards.reader, &boards.name, "lists");
         if let Some(own) = own {
             host.spawn(Stage::Support, "own-boards", own);
         }
@@ -225,8 +244,8 @@ impl tally_service::App for App {
         let shared = Arc::new(Shared {
             host: host.clone(),
             rules,
-            topics,
-            changes,
+            topic: boards.name,
+            changes: changes.reader,
             producer,
             deployment: log.deployment,
             name: tables.deployment().map(str::to_owned),
@@ -249,15 +268,21 @@ impl tally_service::App for App {
 
 impl Program for App {
     type Args = Args;
-    type Config = Config;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    async fn build(config: Config) -> anyhow::Result<Self> {
-        let Config { table_prefix, shards, kafka, group, topics, rules } = config;
-        let connection =
-            dynamodb::Connection::open(&dynamodb::Settings { table_prefix, ..dynamodb::Settings::default() }).await;
-        let ports = Ports::over(&connection, &kafka, &group, &topics)?;
-        Ok(Self { shards, ..Self::with_ports(topics, rules, ports) })
+    fn check(args: &Args) -> Invalid {
+        args.check()
+    }
+
+    async fn build(args: Args) -> anyhow::Result<Self> {
+        let Args { store, kafka, changes, boards_topic, group, mut rules, .. } = args;
+        let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
+        let group = group.unwrap_or_else(|| format!("{}tally-trends", store.table_prefix));
+        let topics = [changes.changes_topic, boards_topic.unwrap_or_default()];
+        let ports = Ports::over(&connection, &kafka.settings()?, &group, topics.each_ref().map(String::as_str))?;
+        rules.windows.sort_unstable();
+        rules.boards = BoardRules::of(rules.boards.list, rules.boards.min_count);
+        Ok(Self { shards: store.shards, ..Self::with_ports(rules, ports) })
     }
 
     fn common(args: &Args) -> &CommonArgs {

@@ -17,7 +17,7 @@ use tally_service::metrics::OneMore;
 use tally_service::{Host, Patience, Stop, Task};
 
 use crate::Partition;
-use crate::args::{Rules, Topics};
+use crate::args::Rules;
 use crate::metrics::{self, Held};
 use crate::partition::{Begun, Looked, Note, Publication, Setup};
 use crate::wire::Writer;
@@ -38,7 +38,8 @@ const TELL_KAFKA: u64 = 30;
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) rules: Rules,
-    pub(crate) topics: Topics,
+    /// The topic of boards.
+    pub(crate) topic: String,
     pub(crate) changes: Arc<dyn TopicReader>,
     pub(crate) producer: Arc<dyn Producer>,
     /// The deployment that the log belongs to.
@@ -220,7 +221,7 @@ impl Shared {
     async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
         let headers = self.name.as_deref().map(|name| (DEPLOYMENT, Some(name.as_bytes())));
         let record = || Outgoing {
-            topic: &self.topics.boards,
+            topic: &self.topic,
             partition: Some(partition),
             key: Some(key.as_bytes()),
             value: value.as_deref(),

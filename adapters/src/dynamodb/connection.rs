@@ -18,7 +18,7 @@ use aws_types::sdk_config::Builder;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, StoreClock};
+use tally_service::{Chance, StoreArgs, StoreClock};
 use tokio::time::Instant;
 
 use super::clock::{ReadDate, SigningTime};
@@ -65,6 +65,11 @@ impl Default for Settings {
 impl Settings {
     /// How long opening a connection may take.
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// The settings for the tables of a deployment, where the standard AWS variables say.
+    pub fn of(store: &StoreArgs) -> Self {
+        Self { table_prefix: store.table_prefix.clone(), ..Self::default() }
+    }
 
     /// The settings for an engine on this machine that checks no credentials.
     pub fn local(table_prefix: &str) -> Self {

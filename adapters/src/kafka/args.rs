@@ -58,6 +58,24 @@ pub struct KafkaArgs {
     pub msk_region: Option<String>,
 }
 
+/// The topic of likes.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Topics", about = None, long_about = None)]
+pub struct LikesTopic {
+    /// The topic of likes, and of each counter whose definition names no other
+    #[arg(long, env = "TALLY_TOPIC", default_value = "likes", value_parser = topic, value_name = "TOPIC")]
+    pub topic: String,
+}
+
+/// The log of changes.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Topics", about = None, long_about = None)]
+pub struct ChangesTopic {
+    /// The log of changes: a topic of this deployment alone, with a fixed number of partitions
+    #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = topic, value_name = "TOPIC")]
+    pub changes_topic: String,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mechanism {
     /// User and password in plain text
@@ -110,33 +128,33 @@ impl KafkaArgs {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn optional(self) -> Result<Option<Settings>, Invalid> {
-        if self == Self::default() { Ok(None) } else { Settings::try_from(self).map(Some) }
+    pub fn optional(&self) -> Result<Option<Settings>, Invalid> {
+        if *self == Self::default() { Ok(None) } else { self.settings().map(Some) }
     }
-}
 
-impl TryFrom<KafkaArgs> for Settings {
-    type Error = Invalid;
-
-    fn try_from(args: KafkaArgs) -> Result<Self, Invalid> {
+    /// Returns the settings. Brokers have to be named.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub fn settings(&self) -> Result<Settings, Invalid> {
         let mut invalid = Invalid::none();
-        let brokers = invalid.require("brokers", args.brokers.clone());
-        if let Some(brokers) = &brokers {
+        let brokers = invalid.require("brokers", self.brokers.as_deref());
+        if let Some(brokers) = brokers {
             let _ = invalid.accept("brokers", check_brokers(brokers));
         }
-        let mut settings = Self::plaintext(&brokers.unwrap_or_default());
-        tls(&args, &mut settings.client, &mut invalid);
-        log_in(&args, &mut settings.client, &mut invalid);
+        let mut settings = Settings::plaintext(brokers.unwrap_or_default());
+        tls(self, &mut settings.client, &mut invalid);
+        log_in(self, &mut settings.client, &mut invalid);
         settings.client.set(
             "security.protocol",
-            match (args.tls, args.sasl.is_some()) {
+            match (self.tls, self.sasl.is_some()) {
                 (false, false) => "plaintext",
                 (true, false) => "ssl",
                 (false, true) => "sasl_plaintext",
                 (true, true) => "sasl_ssl",
             },
         );
-        settings.msk_region = args.msk_region;
+        settings.msk_region.clone_from(&self.msk_region);
         if invalid.is_empty() { Ok(settings) } else { Err(invalid) }
     }
 }
@@ -247,7 +265,7 @@ mod tests {
 
     fn settings(line: &[&str]) -> Result<Settings, String> {
         let line = [&["--brokers", "b:9092"], line].concat();
-        Settings::try_from(args(&line)).map_err(|invalid| invalid.to_string())
+        args(&line).settings().map_err(|invalid| invalid.to_string())
     }
 
     /// Returns which brokers are connected to, and how.
@@ -283,10 +301,10 @@ mod tests {
     #[test]
     fn every_broker_is_a_host_and_a_port() {
         for good in ["b:9092", "a:1,b:65535", "[::1]:9092", "a:1, b:2"] {
-            assert!(Settings::try_from(args(&["--brokers", good])).is_ok(), "{good}");
+            assert!(args(&["--brokers", good]).settings().is_ok(), "{good}");
         }
         for bad in ["b", "b:", ":9092", "b:0", "b:65536", "a:1,", "a:1,b"] {
-            let said = Settings::try_from(args(&["--brokers", bad])).unwrap_err().to_string();
+            let said = args(&["--brokers", bad]).settings().unwrap_err().to_string();
             assert!(said.contains("--brokers") && said.contains("HOST:PORT"), "{bad}: {said}");
         }
     }
@@ -352,6 +370,6 @@ mod tests {
             assert!(!format!("{settings:?} {:?}", args(&BY_PASSWORD)).contains("canary-7"));
         }
         let wrong = args(&[&BY_PASSWORD, &["--tls-ca", "/nowhere"][..]].concat());
-        assert!(!Settings::try_from(wrong).unwrap_err().to_string().contains("canary-7"));
+        assert!(!wrong.settings().unwrap_err().to_string().contains("canary-7"));
     }
 }

@@ -67,9 +67,9 @@ impl World {
             join: Arc::new(move || Ok(Box::new(broker.join("fold", TOPIC)))),
         };
         let rules = streamer::Rules { discover: Duration::from_secs(5), ..streamer::Rules::default() };
-        let settings = streamer::Settings { shards: Some(shards()), rules, ..streamer::Settings::default() };
+        let settings = streamer::Settings { rules, ..streamer::Settings::default() };
         let ports = streamer::Ports::over(&self.liked.store.repeating(5), log);
-        Running::start(streamer::App::with_ports(settings, ports), self.host(name))
+        Running::start(streamer::App::with_ports(Some(shards()), settings, ports), self.host(name))
     }
 
     fn ports(&self) -> recount::Ports {

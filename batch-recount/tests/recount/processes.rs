@@ -48,8 +48,8 @@ impl Served {
     async fn streamer(&self, name: &str) -> Running {
         let connection = self.liked.store.repeating(5);
         let log = streamer::LogPorts::over(&self.engines.kafka(), "changes", "fold", &connection).unwrap();
-        let settings = streamer::Settings { shards: Some(shards()), ..streamer::Settings::default() };
-        let app = streamer::App::with_ports(settings, streamer::Ports::over(&connection, log));
+        let ports = streamer::Ports::over(&connection, log);
+        let app = streamer::App::with_ports(Some(shards()), streamer::Settings::default(), ports);
         let running = Running::start(app, Host::new(name));
         running.ready().await.unwrap();
         running

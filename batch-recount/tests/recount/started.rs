@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use tally_batch_recount::{App, Args, Config, Rules};
+use tally_batch_recount::{App, Args, Rules};
 use tally_core::audit::RunRecord;
 use tally_core::ids::RowKey;
 use tally_service::{Exit, Host, How, Running};
@@ -22,10 +22,11 @@ impl World {
     /// Returns the app of a command line; `adjust` changes its rules.
     pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
         let args = Args::try_parse_from(["tally-batch-recount", "--brokers", "b:1"].iter().chain(line)).unwrap();
-        let Config { scope, rules: Rules { dry_run, force, .. }, .. } = Config::try_from(args).unwrap();
+        assert!(args.check().is_empty());
+        let Rules { dry_run, force, .. } = args.rules;
         let mut rules = Rules { dry_run, force, ..rules() };
         adjust(&mut rules);
-        App::with_ports(Some(shards()), scope, rules, self.ports())
+        App::with_ports(Some(shards()), args.scope(), rules, self.ports())
     }
 
     /// Returns the host of a process with this name, by the clock of the store.

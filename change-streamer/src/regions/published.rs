@@ -82,9 +82,9 @@ impl Publisher {
     /// # Errors
     /// Kafka or the table does not answer.
     pub(crate) async fn begin(of: &Arc<Publishing>, partition: u32) -> Outcome<Self> {
-        let writer = (of.ports.transactions)(&format!("tally/{}/{}/{partition}", of.log.deployment.0, of.rules.topic));
+        let writer = (of.ports.transactions)(&format!("tally/{}/{}/{partition}", of.log.deployment.0, of.ports.topic));
         writer.take_over().await?;
-        let log = of.ports.reader.log(&Partition { topic: of.rules.topic.as_str().into(), index: partition }).await?;
+        let log = of.ports.reader.log(&Partition { topic: of.ports.topic.as_str().into(), index: partition }).await?;
         let stored = of.store.published(partition).await?;
         let stored = match stored.filter(|stored| stored.topic == log.topic) {
             Some(stored) if !stored.torn && stored.end > log.end => {
@@ -165,7 +165,7 @@ impl Publisher {
         if is_whole && self.published.is_none() {
             let log = self.log().await?;
             if log.topic != self.topic {
-                return Err(Fault::Transient(format!("the topic `{}` is another one now", self.of.rules.topic)));
+                return Err(Fault::Transient(format!("the topic `{}` is another one now", self.of.ports.topic)));
             }
             let (topic, cuts, loss) = (log.topic, self.cuts, stated.standing.loss);
             self.keep(Published { topic, end: log.end, cuts, torn: false, loss }).await?;
@@ -183,7 +183,7 @@ impl Publisher {
         if log.topic == self.topic && log.end >= self.end {
             return Ok(());
         }
-        tracing::error!(topic = %self.of.rules.topic, partition = self.partition, "the topic of counts is another one, or lost its end: it is published anew");
+        tracing::error!(topic = %self.of.ports.topic, partition = self.partition, "the topic of counts is another one, or lost its end: it is published anew");
         self.cuts = if log.topic == self.topic { self.cuts + 1 } else { 0 };
         let (topic, end, loss) = (log.topic.clone(), log.end, None);
         self.keep(Published { topic, end, cuts: self.cuts, torn: true, loss }).await?;
@@ -196,7 +196,7 @@ impl Publisher {
     }
 
     fn topic_partition(&self) -> Partition {
-        Partition { topic: self.of.rules.topic.as_str().into(), index: self.partition }
+        Partition { topic: self.of.ports.topic.as_str().into(), index: self.partition }
     }
 
     async fn keep(&mut self, published: Published) -> Outcome<()> {
@@ -212,7 +212,7 @@ impl Publisher {
         };
         let message = |told| {
             let (deployment, region, topic) =
-                (self.of.log.deployment.clone(), self.of.rules.name.clone(), topic.clone());
+                (self.of.log.deployment.clone(), self.of.ports.name.clone(), topic.clone());
             ToldMessage { deployment, region, topic, partition: self.partition, said: now, told }.record()
         };
         let records: Vec<(String, Vec<u8>)> = told.into_iter().map(message).collect();
@@ -222,7 +222,7 @@ impl Publisher {
         let outgoing: Vec<Outgoing<'_>> = records
             .iter()
             .map(|(key, value)| Outgoing {
-                topic: &self.of.rules.topic,
+                topic: &self.of.ports.topic,
                 partition: Some(self.partition),
                 key: Some(key.as_bytes()),
                 value: Some(value),
@@ -260,7 +260,7 @@ impl Publisher {
         for record in records.iter() {
             let read = ToldMessage::read(record.key.unwrap_or_default(), record.value.unwrap_or_default());
             match read {
-                Ok(message) if message.deployment == self.of.log.deployment && message.region == self.of.rules.name => {
+                Ok(message) if message.deployment == self.of.log.deployment && message.region == self.of.ports.name => {
                     if let Told::Counted(counter, _) = message.told {
                         self.seed.stale.insert(counter);
                     }

@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::regions::{NamedRegions, Regions};
 use tally_adapters::dynamodb::{Checkpoints, Consistency};
 use tally_adapters::memory::log::Broker;
-use tally_change_streamer::{App, LogPorts, Ports, RegionPorts, RegionRules, RemotePorts, Rules, Settings};
+use tally_change_streamer::{App, LogPorts, Ports, RegionPorts, RemotePorts, Rules, Settings};
 use tally_core::cached::{StandingAt, Value};
 use tally_core::changes::{Amend, Body, Correction, LossNumber, Message};
 use tally_core::event::partition_of;
@@ -60,24 +60,21 @@ impl Place {
 
     /// Starts a process that publishes, and reads the topics of others.
     fn run(&self, process: &str, remotes: &[&str]) -> Running {
-        let rules = RegionRules {
-            name: self.name.clone(),
-            topic: "counts".to_owned(),
-            usual: "likes".to_owned(),
-            remotes: remotes.iter().map(|name| (region(name), format!("{name}.counts"))).collect(),
-        };
         let connection = self.store.repeating(1);
-        let remote = |(region, topic): &(Region, String)| {
-            let (broker, at) = (self.broker.clone(), topic.clone());
-            let reader = Arc::new(self.broker.reader("test", topic));
+        let remote = |name: &&str| {
+            let (broker, topic) = (self.broker.clone(), format!("{name}.counts"));
+            let (reader, at) = (Arc::new(self.broker.reader("test", &topic)), topic.clone());
             let join = Arc::new(move || Ok(Box::new(broker.join("remote", &at)) as _));
-            RemotePorts { region: region.clone(), topic: topic.clone(), reader, join }
+            RemotePorts { region: region(name), topic, reader, join }
         };
         let (joining, writing) = (self.broker.clone(), self.broker.clone());
         let regions = RegionPorts {
+            name: self.name.clone(),
+            topic: "counts".to_owned(),
+            usual: "likes".to_owned(),
             reader: Arc::new(self.broker.reader("test", "counts")),
             transactions: Arc::new(move |id| Box::new(writing.transactions(id))),
-            remotes: rules.remotes.iter().map(remote).collect(),
+            remotes: remotes.iter().map(remote).collect(),
         };
         let log = LogPorts {
             topic: "changes".to_owned(),
@@ -86,12 +83,12 @@ impl Place {
             join: Arc::new(move || Ok(Box::new(joining.join("fold", "changes")))),
         };
         let poll_idle = Duration::from_millis(200);
-        let rules_of_log = Rules { poll_idle, discover: Duration::from_secs(5), ..Rules::default() };
-        let settings = Settings { regions: Some(rules), rules: rules_of_log, ..Settings::default() };
+        let rules = Rules { poll_idle, discover: Duration::from_secs(5), ..Rules::default() };
+        let settings = Settings { rules, ..Settings::default() };
         let ports = Ports { regions: Some(regions), ..Ports::over(&connection, log) };
         let seed = process.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
         let host = Host::new(process).with_clock(self.clock).with_chance(Chance::seeded(seed));
-        Running::start(App::with_ports(settings, ports), host)
+        Running::start(App::with_ports(None, settings, ports), host)
     }
 
     /// Likes and unlikes at random, each of some user and some post.

@@ -22,9 +22,6 @@ const AHEAD: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    of: Where,
-
     /// Write units a second at the peak: two for each like
     #[arg(long, default_value_t = 40_000, value_name = "UNITS")]
     peak_write_units: u64,
@@ -32,6 +29,9 @@ pub(crate) struct Args {
     /// How far back tables may have to be restored: Kafka has to keep events as long
     #[arg(long, default_value = "24h", value_parser = parse_duration, value_name = "SPAN")]
     restore_within: Duration,
+
+    #[command(flatten)]
+    of: Where,
 }
 
 /// How a point turned out.

@@ -9,12 +9,12 @@ use crate::said::{Answer, Table, add, ago};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    of: Where,
-
     /// The most lines
     #[arg(long, default_value_t = 20, value_name = "COUNT")]
     limit: u32,
+
+    #[command(flatten)]
+    of: Where,
 }
 
 impl Args {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde_json::json;
 use tally_adapters::{dynamodb, kafka};
+use tally_consumer::TopicArgs;
 use tally_core::changes::DeploymentId;
 use tally_core::ports::TopicReader as _;
 
@@ -149,7 +150,8 @@ impl Args {
 
     /// Returns the lines that start the services, and export the settings of this command that the shell does not have.
     fn start(&self) -> Vec<String> {
-        let Where { store, kafka, topic, group, dead_letter_topic, changes_topic, .. } = &self.of;
+        let Where { store, kafka, topics, changes, .. } = &self.of;
+        let TopicArgs { likes, group, dead_letter_topic } = topics;
         let shards = store.shards.map(|shards| shards.to_string());
         // One with a prefix may have others beside it, and no two of them may write one log of changes.
         let is_only = store.table_prefix.is_empty();
@@ -157,8 +159,8 @@ impl Args {
             ("TALLY_BROKERS", kafka.brokers.as_deref(), ""),
             ("TALLY_TABLE_PREFIX", Some(store.table_prefix.as_str()), ""),
             ("TALLY_SHARDS", shards.as_deref(), ""),
-            ("TALLY_TOPIC", Some(topic.as_str()), "likes"),
-            ("TALLY_CHANGES_TOPIC", Some(changes_topic.as_str()), if is_only { "changes" } else { "" }),
+            ("TALLY_TOPIC", Some(likes.topic.as_str()), "likes"),
+            ("TALLY_CHANGES_TOPIC", Some(changes.changes_topic.as_str()), if is_only { "changes" } else { "" }),
             ("TALLY_DEAD_LETTER_TOPIC", dead_letter_topic.as_deref(), ""),
             ("TALLY_GROUP", group.as_deref(), ""),
         ];

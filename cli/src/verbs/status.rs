@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
+use tally_adapters::redis::CacheArgs;
 use tally_core::format::Format;
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
-use tally_service::{Secret, parse_duration};
+use tally_service::parse_duration;
 
 use crate::desk::{Desk, Where};
 use crate::ended;
@@ -22,24 +23,19 @@ use crate::said::{Answer, Table, ago};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    of: Where,
-
     /// How late rows and counts may be. The API calls a count fresh by the same span
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "SPAN")]
     late: Duration,
 
-    /// The shared cache, as the API has it, or `off`
-    #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL")]
-    redis: Option<Secret>,
-
-    /// The cache is in cluster mode even if one address is given
-    #[arg(long, env = "TALLY_REDIS_CLUSTER")]
-    redis_cluster: bool,
-
     /// A process to ask whether it is ready and what its clock says, as http://10.0.0.7:9090/readyz; may be given more than once
     #[arg(long, value_name = "URL")]
     service: Vec<Target>,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
+    of: Where,
 }
 
 /// What is in Kafka.
@@ -150,7 +146,7 @@ async fn within<T>(patience: Duration, answer: impl Future<Output = anyhow::Resu
 
 impl Args {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self { of, late, redis, redis_cluster, service } = self;
+        let Self { of, late, cache, service } = self;
         let mut desk = Desk::open(of).await?;
         let mut status = Status::default();
         let format = desk.checkpoints.format().await.context("cannot read the configuration")?;
@@ -186,7 +182,7 @@ impl Args {
         status.look("losses", patience, async |status| looks::losses(&desk, status).await).await;
         status.look("recounts", patience, async |status| looks::recounts(&desk, status).await).await;
         status.look("dead letters", patience, async |status| looks::letters(&desk, status).await).await;
-        let cache = async |status: &mut Status| looks::cache(&desk, redis, redis_cluster, late, status).await;
+        let cache = async |status: &mut Status| looks::cache(&desk, &cache, late, status).await;
         status.look("cache", patience, cache).await;
         processes::members(&desk, &mut status).await;
         processes::services(&desk, &service, &mut status);

@@ -24,9 +24,10 @@ fn consumer_of(stage: &Stage, topic: &str) -> Running {
         join: Box::new(move || Ok(Box::new(kafka::Source::new(&of_group, "tally-consumer", &group_topic)?))),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&of_readers, "tally-dlq-replay", topic)?))),
     };
-    let letters = Some("likes.dlq".to_owned());
-    let settings = ReadSettings { topic: topic.to_owned(), dead_letter_topic: letters, ..ReadSettings::default() };
-    Running::start(App::with_ports(settings, ports, stage.connection.clone()), Host::new("consumer"))
+    let mut settings = ReadSettings::default();
+    settings.topics.likes.topic = topic.to_owned();
+    settings.topics.dead_letter_topic = Some("likes.dlq".to_owned());
+    Running::start(App::with_ports(None, settings, ports, stage.connection.clone()), Host::new("consumer"))
 }
 
 async fn says(consumer: &Running, what: &str) {

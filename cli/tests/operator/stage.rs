@@ -163,7 +163,8 @@ impl Stage {
     pub(crate) fn streamer(&self) -> Running {
         let (kafka, connection) = (self.engines.kafka(), &self.connection);
         let log = streamer::LogPorts::over(&kafka, "changes", &streamer::group_of(""), connection).unwrap();
-        let app = streamer::App::with_ports(streamer::Settings::default(), streamer::Ports::over(connection, log));
+        let app =
+            streamer::App::with_ports(None, streamer::Settings::default(), streamer::Ports::over(connection, log));
         Running::start(app, Host::new("streamer"))
     }
 

@@ -44,7 +44,7 @@ impl Held {
 }
 
 async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records: &Records, rejection: &Rejection) {
-    let (topic, readiness) = (&shared.settings.letters(), shared.host.readiness());
+    let (topic, readiness) = (&shared.settings.topics.letters(), shared.host.readiness());
     let record = records.at(offset).expect("a letter is made with the records that its record was read with");
     let writer = Writer { producer: &*shared.producer, topic, deployment: shared.name.as_deref() };
     for tries in 1_u32.. {

@@ -168,7 +168,7 @@ impl FollowStandings {
         whole: Whole,
         host: &Host,
     ) -> anyhow::Result<Self> {
-        let topics = Topics::new(&settings.topic);
+        let topics = Topics::new(&settings.likes.topic);
         let mut this = Self {
             changes: Changes::new(connection),
             claims: Claims::new(connection, host.clock()),

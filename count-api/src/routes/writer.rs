@@ -54,7 +54,7 @@ impl EventWriter {
         spreading: Spreading,
         host: &Host,
     ) -> Self {
-        let (topic, budget) = (config.topic.clone(), config.write_budget);
+        let (topic, budget) = (config.likes.topic.clone(), config.write_budget);
         let (clock, chance) = (host.clock(), host.chance().fork());
         Self { producer, topic, defined, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }

@@ -16,10 +16,11 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Version};
 use parking_lot::Mutex;
+use tally_service::http::HEADER_BYTES;
 use tokio::task::JoinSet;
 
+use super::Exchanges;
 use super::connections::Ending;
-use super::{Exchanges, HEAD_BYTES};
 use crate::limits::Peer;
 use crate::routes::{Answer, Front};
 
@@ -102,7 +103,7 @@ where
 fn builder() -> http2::Builder<Streams> {
     let mut http = http2::Builder::new(Streams::default());
     http.max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEAD_BYTES).expect("a head is small"))
+        .max_header_list_size(u32::try_from(HEADER_BYTES).expect("a head is small"))
         .initial_stream_window_size(STREAM_BYTES)
         .initial_connection_window_size(CONNECTION_BYTES)
         .max_send_buf_size(UNTAKEN_BYTES)

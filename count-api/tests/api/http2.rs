@@ -130,7 +130,7 @@ async fn a_stream_of_counts_and_other_requests_go_side_by_side() {
 #[tokio::test]
 async fn answers_under_way_are_finished_when_the_process_ends_and_streams_end() {
     let mut config = Config::default();
-    (config.limits.head_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
+    (config.limits.header_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
     let api = Api::start(config, With::default()).await;
     api.plant("p", 3, 3).await;
     let (idle, busy) = (Client::of(api.address).await, Client::of(api.address).await);
@@ -157,7 +157,7 @@ async fn answers_under_way_are_finished_when_the_process_ends_and_streams_end() 
 #[tokio::test]
 async fn a_connection_without_requests_ends_and_one_that_listens_does_not() {
     let mut config = Config { heartbeat: Duration::from_millis(50), ..Config::default() };
-    config.limits.head_time = Duration::from_millis(300);
+    config.limits.header_time = Duration::from_millis(300);
     let api = Api::start(config, With::default()).await;
     let (used, listening) = (Client::of(api.address).await, Client::of(api.address).await);
     assert_eq!(used.ask(empty(of(&api, "/v1/posts/p/likes"))).await.unwrap().status, 200);
@@ -202,7 +202,7 @@ async fn a_flood_of_requests_taken_back_is_hung_up_on() {
     const ENHANCE_YOUR_CALM: u32 = 11;
     let mut config = Config::default();
     // Here only the flood ends the connection.
-    config.limits.head_time = 2 * DEADLINE;
+    config.limits.header_time = 2 * DEADLINE;
     let api = Api::start(config, With::default()).await;
     let mut stream = TcpStream::connect(api.address).await.unwrap();
     let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();

@@ -137,7 +137,7 @@ fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App
         producer: Arc::new(kafka::Producer::new(settings).unwrap()),
         reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
     };
-    consumer::App::with_ports(consumer::ReadSettings::default(), ports, connection.clone())
+    consumer::App::with_ports(None, consumer::ReadSettings::default(), ports, connection.clone())
 }
 
 /// The reason of every dead letter, by the position of its record.

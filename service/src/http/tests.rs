@@ -39,7 +39,7 @@ async fn answer(mut stream: TcpStream) -> String {
 
 #[tokio::test]
 async fn connections_with_slow_headers_or_no_requests_are_closed() {
-    let limits = Limits { header_time: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { header_time: Duration::from_millis(50), ..Limits::of_admin() };
     let (host, address) = serve(limits, hello()).await;
     for beginning in [&b""[..], b"GET / HTTP/1.1\r\nhost:", b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"] {
         let text = answer(send(address, beginning).await).await;
@@ -50,7 +50,7 @@ async fn connections_with_slow_headers_or_no_requests_are_closed() {
 
 #[tokio::test]
 async fn headers_beyond_the_limit_are_refused_and_the_server_goes_on() {
-    let (host, address) = serve(Limits::default(), hello()).await;
+    let (host, address) = serve(Limits::of_admin(), hello()).await;
     let mut huge = b"GET / HTTP/1.1\r\nhost: ".to_vec();
     huge.resize(64 * 1024, b'a');
     let text = answer(send(address, &huge).await).await;
@@ -61,7 +61,7 @@ async fn headers_beyond_the_limit_are_refused_and_the_server_goes_on() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_until_another_ends() {
-    let (host, address) = serve(Limits { connections: 1, ..Limits::default() }, hello()).await;
+    let (host, address) = serve(Limits { connections: 1, ..Limits::of_admin() }, hello()).await;
     let mut holding = send(address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
     let mut first = [0; 8];
     holding.read_exact(&mut first).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_stopping_server_finishes_answers_under_way_and_accepts_nothing_new() 
         let _ = releasing.acquire().await;
         "late"
     };
-    let (host, address) = serve(Limits::default(), Router::new().route("/", get(slow))).await;
+    let (host, address) = serve(Limits::of_admin(), Router::new().route("/", get(slow))).await;
     let under_way = send(address, REQUEST).await;
     arrived.acquire().await.unwrap().forget();
     let stopping = async {

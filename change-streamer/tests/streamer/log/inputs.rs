@@ -281,7 +281,7 @@ fn start(store: &Store, broker: &Broker, clock: Clock) -> Running {
         join: Arc::new(move || Ok(Box::new(joining.join("fold", TOPIC)))),
     };
     let ports = streamer::Ports::over(&store.repeating(1), log);
-    let app = streamer::App::with_ports(streamer::Settings::default(), ports);
+    let app = streamer::App::with_ports(None, streamer::Settings::default(), ports);
     Running::start(app, Host::new("a").with_clock(clock).with_chance(Chance::seeded(1)))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use tally_adapters::dynamodb::changes::Config;
-use tally_adapters::redis;
+use tally_adapters::redis::CacheArgs;
 use tally_core::audit::{RunRecord, RunScope};
 use tally_core::cached::StandingAt;
 use tally_core::changes::Message;
@@ -16,7 +16,6 @@ use tally_core::ports::{ChangeStream, StreamFault, TopicReader};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Partition};
-use tally_service::Secret;
 
 use super::Status;
 use crate::desk::Desk;
@@ -247,19 +246,13 @@ pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<
 }
 
 /// The cache: whether it answers, and how old the standings in it are.
-pub(super) async fn cache(
-    desk: &Desk,
-    address: Option<Secret>,
-    is_cluster: bool,
-    late: Duration,
-    status: &mut Status,
-) -> anyhow::Result<()> {
+pub(super) async fn cache(desk: &Desk, cache: &CacheArgs, late: Duration, status: &mut Status) -> anyhow::Result<()> {
     const RUNBOOK: Option<&str> = Some("ops/runbooks/TallyCacheAway.md");
-    let Some(address) = address else {
+    if cache.address().is_none() {
         status.unseen("cache", "say --redis URL, or off where the deployment has none");
         return Ok(());
-    };
-    let settings = redis::Settings::parse(address.expose(), is_cluster, &desk.connection.tables().prefix);
+    }
+    let settings = cache.settings(&desk.connection.tables().prefix);
     let Some(settings) = settings.map_err(|problem| Usage(format!("--redis: {problem}")))? else {
         status.figure("cache", "off", json!({"on": false}));
         return Ok(());

@@ -92,8 +92,8 @@ impl World {
     /// Starts a consumer of another topic, in a group of its own.
     pub(crate) fn consumer_of_topic(&mut self, topic: &'static str) -> Running {
         let (broker, before) = (self.broker.clone(), self.settings.clone());
-        self.settings.topic = topic.to_owned();
-        self.settings.dead_letter_topic = Some(DLQ.to_owned());
+        self.settings.topics.likes.topic = topic.to_owned();
+        self.settings.topics.dead_letter_topic = Some(DLQ.to_owned());
         let running = self.start(Box::new(move || Ok(Box::new(broker.join("others", topic)))));
         self.settings = before;
         running
@@ -125,7 +125,7 @@ impl World {
             producer: Arc::new(self.broker.clone()),
             reader: Box::new(move |topic| Ok(Arc::new(broker.reader("replay", topic)))),
         };
-        Running::start(App::with_ports(self.settings.clone(), ports, connection), host)
+        Running::start(App::with_ports(None, self.settings.clone(), ports, connection), host)
     }
 
     pub(crate) async fn stop(&self, running: Running) {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tally_adapters::dynamodb::Connection;
+use tally_adapters::kafka::LikesTopic;
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::cached::Cache;
-use tally_core::ids::Region;
 use tally_core::ports::{Intake, Producer, TopicReader, Transactions};
 use tally_count_api as api;
 use tally_service::Chance;
@@ -43,9 +43,11 @@ fn read_settings(profile: &Profile) -> consumer::ReadSettings {
         batch_rows: profile.consuming.statements,
         concurrency: profile.consuming.requests,
         tombstones: profile.consuming.tombstones,
-        topic: TOPIC.to_owned(),
-        dead_letter_topic: Some(LETTERS.to_owned()),
-        shards: Some(profile.shards),
+        topics: consumer::TopicArgs {
+            likes: LikesTopic { topic: TOPIC.to_owned() },
+            dead_letter_topic: Some(LETTERS.to_owned()),
+            group: None,
+        },
         ..consumer::ReadSettings::default()
     }
 }
@@ -66,7 +68,7 @@ impl Apps<'_> {
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
         };
         let settings = read_settings(self.profile);
-        consumer::App::with_ports(settings, ports, self.connection.clone())
+        consumer::App::with_ports(Some(self.profile.shards), settings, ports, self.connection.clone())
     }
 
     pub(super) fn streamer(&self) -> streamer::App {
@@ -75,11 +77,9 @@ impl Apps<'_> {
             poll_idle: Duration::from_millis(if self.process.world.place == Some(Place::Abroad) { 2_000 } else { 500 }),
             discover: Duration::from_secs(5),
             lease: self.profile.leases.then_some(Duration::from_secs(6)),
-            milestones: self.profile.milestones,
             ..streamer::Rules::default()
         };
-        let (regions, topics) = self.regions().unzip();
-        let settings = streamer::Settings { shards: Some(self.profile.shards), role: self.part, rules, regions };
+        let settings = streamer::Settings { role: self.part, milestones: Some(self.profile.milestones), rules };
         let (broker, gate, chance) = (self.process.world.broker.clone(), self.process.log.clone(), self.chance.fork());
         let rewriter = self.rewriter();
         let join = move || {
@@ -96,18 +96,16 @@ impl Apps<'_> {
         };
         let ports = streamer::Ports {
             cache: Some(self.cache()),
-            regions: topics,
+            regions: self.regions(),
             ..streamer::Ports::over(self.connection, log)
         };
-        streamer::App::with_ports(settings, ports)
+        streamer::App::with_ports(Some(self.profile.shards), settings, ports)
     }
 
     /// What a streamer publishes, and reads of another Region.
-    fn regions(&self) -> Option<(streamer::RegionRules, streamer::RegionPorts)> {
+    fn regions(&self) -> Option<streamer::RegionPorts> {
         let place = self.process.world.place?;
-        let home = (Place::Home.region(), COPIED.to_owned());
-        let remotes = if place == Place::Abroad { vec![home] } else { Vec::new() };
-        let remote = |(region, topic): &(Region, String)| {
+        let remote = || {
             let (broker, gate) = (self.process.world.broker.clone(), self.process.log.clone());
             let join = move || {
                 let inner = Box::new(broker.join("home", COPIED));
@@ -115,7 +113,7 @@ impl Apps<'_> {
                     ProcessIntake { inner, gate: gate.clone(), held: None, beyond: None, late: None, rewriter: None };
                 Ok(Box::new(intake) as Box<dyn Intake>)
             };
-            let (region, topic, reader) = (region.clone(), topic.clone(), self.reader(topic));
+            let (region, topic, reader) = (Place::Home.region(), COPIED.to_owned(), self.reader(COPIED));
             streamer::RemotePorts { region, topic, reader, join: Arc::new(join) }
         };
         let (process, chance) = (self.process.clone(), self.chance.fork());
@@ -123,13 +121,14 @@ impl Apps<'_> {
             let (inner, process) = (process.world.broker.transactions(id), process.clone());
             Box::new(FaultyTransactions { inner, process, chance: chance.fork() }) as Box<dyn Transactions>
         };
-        let ports = streamer::RegionPorts {
+        Some(streamer::RegionPorts {
+            name: place.region(),
+            topic: COUNTS.to_owned(),
+            usual: TOPIC.to_owned(),
             reader: self.reader(COUNTS),
             transactions: Arc::new(transactions),
-            remotes: remotes.iter().map(remote).collect(),
-        };
-        let (topic, usual) = (COUNTS.to_owned(), TOPIC.to_owned());
-        Some((streamer::RegionRules { name: place.region(), topic, usual, remotes }, ports))
+            remotes: (place == Place::Abroad).then(remote).into_iter().collect(),
+        })
     }
 
     /// The producer of a relay.
@@ -201,16 +200,15 @@ impl Apps<'_> {
         let ports = trends::Ports {
             tables: self.connection.clone(),
             join: Box::new(join),
-            changes: Arc::new(self.process.world.broker.reader("trends", CHANGES)),
-            boards: Arc::new(self.process.world.broker.reader("trends", BOARDS)),
+            changes: trends::Topic::new(CHANGES, self.process.world.broker.reader("trends", CHANGES)),
+            boards: trends::Topic::new(BOARDS, self.process.world.broker.reader("trends", BOARDS)),
             producer: Arc::new(self.producer()),
         };
         let least = if self.process.mutant == Some(Mutant::NoRefill) { 0 } else { lists::RULES.least };
         let boards = trends::BoardRules { least, ..lists::RULES };
         let (windows, regions, keys) = (lists::windows(), listing.regions, listing.keys);
         let rules = trends::Rules { windows, boards, regions, keys };
-        let topics = trends::Topics { changes: CHANGES.to_owned(), boards: BOARDS.to_owned() };
-        trends::App::with_ports(topics, rules, ports)
+        trends::App::with_ports(rules, ports)
     }
 
     pub(super) fn api(&self) -> api::App {

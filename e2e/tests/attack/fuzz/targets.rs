@@ -22,7 +22,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::TopicId;
 use tally_core::weight::Weight;
 use tally_count_api::{App, Config, Ports};
-use tally_service::{Clock, Host, Running};
+use tally_service::{Clock, Host, Program, Running};
 use tally_testkit::{BEGAN, Store};
 use tokio::net::TcpListener;
 
@@ -142,20 +142,19 @@ fn configuration(data: &[u8]) {
     let program = lines.next().unwrap_or_default();
     let args: Vec<&str> = std::iter::once("tally").chain(lines).collect();
     match program {
-        "consumer" => configured::<tally_consumer::Args, tally_consumer::Config>(&args),
-        "change-streamer" => configured::<tally_change_streamer::Args, tally_change_streamer::Config>(&args),
-        "count-api" => configured::<tally_count_api::Args, tally_count_api::Config>(&args),
-        _ => configured::<tally_batch_recount::Args, tally_batch_recount::Config>(&args),
+        "consumer" => configured::<tally_consumer::App>(&args),
+        "change-streamer" => configured::<tally_change_streamer::App>(&args),
+        "count-api" => configured::<tally_count_api::App>(&args),
+        _ => configured::<tally_batch_recount::App>(&args),
     }
 }
 
-fn configured<A: Parser, C: TryFrom<A, Error = tally_service::Invalid>>(args: &[&str]) {
-    match A::try_parse_from(args) {
+fn configured<P: Program>(args: &[&str]) {
+    match P::Args::try_parse_from(args) {
         Err(refused) => assert!(!refused.to_string().is_empty()),
         Ok(args) => {
-            if let Err(invalid) = C::try_from(args) {
-                assert!(!invalid.to_string().is_empty(), "an error names what is wrong");
-            }
+            let invalid = P::check(&args);
+            assert_eq!(invalid.is_empty(), invalid.to_string().is_empty(), "an error names what is wrong");
         }
     }
 }
@@ -234,7 +233,7 @@ fn api() -> SocketAddr {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime starts").block_on(async move {
                 let mut config = Config::default();
-                (config.limits.head_time, config.limits.unread_time) = (SOON, SOON);
+                (config.limits.header_time, config.limits.unread_time) = (SOON, SOON);
                 let (address, running) = serve(config).await;
                 send.send(address).expect("the receiver waits for the address");
                 let _ = running.ended().await;
