@@ -53,6 +53,10 @@ stand-ins *args:
 docs *args:
     docs/check "$@"
 
+# the pages that are written from the sources: just reference [--check]
+reference *args:
+    docs/reference.py "$@"
+
 # every answer of the API compared with a file of likes
 verify *args:
     docs/examples/verify "$@"
@@ -100,6 +104,14 @@ figures *args:
 # throughput, cores and the API measured: just bench conditions, cores or api
 bench *args:
     e2e/bench "$@"
+
+# the units of DynamoDB that the cost model says, counted: just costs
+costs *args:
+    e2e/costs "$@"
+
+# how fast the embedded DynamoDB is
+bench-emulator *args:
+    cargo bench -p tally-emulator --bench throughput -- "$@"
 
 # how fast lists are made
 bench-trends *args:

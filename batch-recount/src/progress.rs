@@ -10,8 +10,6 @@ use serde_json::json;
 use tally_core::audit::Summary;
 use tally_service::Clock;
 
-use crate::findings::Table;
-
 /// The bar's templates: while the number of rows is unknown, and once it is known.
 const COUNTING: &str = "{spinner} {elapsed_precise} {human_pos} rows and counters, {per_sec}; {msg}";
 const MEASURING: &str = "{elapsed_precise} {bar:30} {human_pos}/{human_len} rows and counters, {per_sec}; {msg}";
@@ -62,7 +60,7 @@ impl Progress {
             return;
         }
         if self.bar.is_some() {
-            let _ = write!(std::io::stdout(), "recount {run}\n{}", Table(summary));
+            let _ = write!(std::io::stdout(), "recount {run}\n{summary}");
         } else {
             let _ = writeln!(std::io::stdout(), "{}", json!({"run": run.to_string(), "summary": summary}));
         }

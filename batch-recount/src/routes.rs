@@ -52,14 +52,14 @@ struct Asked {
 
 async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
     let runs = desk.recounts.runs(LISTED).await?;
-    Ok(Json(json!({"recounts": runs.iter().map(shown).collect::<Vec<_>>()})))
+    Ok(Json(json!({"recounts": runs.iter().map(RunRecord::shown).collect::<Vec<_>>()})))
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
     let run: AuditRun = run.parse().map_err(|_| Problem::bad(&"a run id is 32 lower-case hexadecimal digits"))?;
     let record = desk.recounts.run(run).await?;
     let missing = || Problem(StatusCode::NOT_FOUND, "there is no such run".to_owned());
-    Ok(Json(shown(&record.ok_or_else(missing)?)))
+    Ok(Json(record.ok_or_else(missing)?.shown()))
 }
 
 /// Queues what is asked for, for a watching process or the next run of the queue. Safe to repeat: a row key is queued
@@ -87,16 +87,6 @@ async fn ask(
         desk.recounts.enqueue_audit(now).await?;
     }
     Ok((StatusCode::ACCEPTED, Json(json!({"row_keys_queued": queued, "audit_queued": asked.audit}))))
-}
-
-fn shown(record: &RunRecord) -> Value {
-    json!({
-        "run": record.run.to_string(),
-        "began": record.began,
-        "ended": record.ended,
-        "scope": record.scope_text(),
-        "summary": record.summary,
-    })
 }
 
 /// An error as `application/problem+json`: its status and what is wrong.

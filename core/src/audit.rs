@@ -2,6 +2,7 @@
 //! what was found, corrected and spent.
 
 mod record;
+mod shown;
 mod summary;
 
 pub use crate::ids::AuditRun;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 use tally_core::audit::{RunRecord, RunScope, Summary};
 use tally_core::time::UnixMillis;
 use tally_service::parse_duration;
@@ -88,14 +88,6 @@ impl Verb {
     }
 }
 
-fn json(run: &RunRecord) -> Value {
-    let ended = run.ended.map(|ended| ended.0);
-    json!({
-        "run": run.run.to_string(), "scope": run.scope_text(), "began": run.began.0, "ended": ended,
-        "summary": run.summary,
-    })
-}
-
 fn listed(runs: &[RunRecord], now: UnixMillis) -> Answer {
     let headings = ["run", "scope", "began", "state", "rows", "differed", "corrected", "withheld", "left"];
     let mut table = Table::headed(headings);
@@ -108,23 +100,18 @@ fn listed(runs: &[RunRecord], now: UnixMillis) -> Answer {
         let scope = record.scope_text();
         table.row([run, &scope, &began, &state, &rows, &summary.found(), &summary.corrections(), withheld, left]);
     }
-    Answer::new(runs.iter().map(json).collect::<Vec<_>>(), table)
+    Answer::new(runs.iter().map(RunRecord::shown).collect::<Vec<_>>(), table)
 }
 
 /// Says how the last audit went, and whether one is queued that no recount has taken up.
 fn watched(is_queued: bool, last: Option<&RunRecord>) -> Answer {
     let queued = if is_queued { "an audit is queued: a recount that watches takes it up\n" } else { "" };
-    let answer = json!({"queued": is_queued, "last": last.map(json)});
+    let answer = json!({"queued": is_queued, "last": last.map(RunRecord::shown)});
     let Some(RunRecord { run, ended, summary, .. }) = last else {
         return Answer::new(answer, format!("{queued}no audit has run"));
     };
     let state = if ended.is_some() { "has ended" } else { "is under way" };
-    let Summary { counters, rows, withheld, alarms, left, gaps_closed, .. } = summary;
-    let text = format!(
-        "{queued}audit {run} {state}: {rows} rows of {counters} counters, {} differed, {} corrected, {withheld} \
-         withheld, {alarms} alarms, {left} left, {gaps_closed} losses closed",
-        summary.found(),
-        summary.corrections()
-    );
+    let text = format!("{queued}audit {run} {state}\n{summary}");
+    let Summary { withheld, alarms, left, .. } = summary;
     Answer::new(answer, text).wrong_if(*left > 0 || *alarms > 0 || *withheld > 0)
 }

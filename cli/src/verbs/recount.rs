@@ -61,11 +61,7 @@ impl Args {
                 (0, _) => "some could not be compared: run it again",
                 _ => "nothing was changed: say --yes and --why to correct it",
             };
-            let drifts = summary.examples.iter();
-            let drifts = drifts.map(|drift| {
-                format!("{}: the count is {}, its rows add up to {}\n", drift.key, drift.before, drift.after)
-            });
-            let text = format!("{plan}: {}\n{}{end}", came_to(&summary), drifts.collect::<String>());
+            let text = format!("{plan}\n{summary}{end}");
             let json = json!({"dry_run": true, "plan": plan, "summary": summary});
             return Ok(Answer::new(json, text).exiting_with(exit.code()));
         }
@@ -73,7 +69,7 @@ impl Args {
         let changed = writing.carry_out(&desk, "recount", vec![plan], async || {
             let (ended, summary) = done(&desk, recount(false)).await?;
             exit = ended;
-            Ok(came_to(&summary))
+            Ok(summary.line())
         });
         let changed = changed.await?;
         Ok(Answer::from(changed).exiting_with(exit.code()))
@@ -112,20 +108,4 @@ async fn done(desk: &Desk, (scope, rules): (&Scope, Rules)) -> anyhow::Result<(E
     let by = (desk.host.patience(), desk.host.chance().clone());
     let of = Recount::new(ports, desk.shards, rules, by, desk.host.stop()).await?;
     Box::pin(tally_batch_recount::recount(&of, scope, false)).await
-}
-
-/// Returns the summary in one line, without numbers that are 0.
-fn came_to(summary: &Summary) -> String {
-    let Summary { counters, rows, withheld, alarms, left, .. } = summary;
-    let numbers = [
-        (*rows, "rows"),
-        (summary.found(), "differed"),
-        (summary.corrections(), "corrected"),
-        (*withheld, "withheld"),
-        (*alarms, "alarms"),
-        (*left, "left"),
-    ];
-    let numbers = numbers.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!(", {number} {what}"));
-    let none = if summary.found() == 0 { ", nothing differed" } else { "" };
-    format!("{counters} counters{}{none}", numbers.collect::<String>())
 }

@@ -1,0 +1,109 @@
+//! How a run of the recount is shown: as JSON, as a table and as one line, wherever it is read.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::{Cost, Drift, RunRecord, Summary};
+
+impl RunRecord {
+    /// Returns the JSON that routes and commands answer with.
+    pub fn shown(&self) -> Value {
+        json!({
+            "run": self.run.to_string(),
+            "began": self.began,
+            "ended": self.ended,
+            "scope": self.scope_text(),
+            "summary": self.summary,
+        })
+    }
+}
+
+impl Summary {
+    /// Returns the summary in one line, without numbers that are 0.
+    pub fn line(&self) -> String {
+        let Self { counters, rows, withheld, alarms, left, gaps_closed, .. } = self;
+        let numbers = [
+            (*rows, "rows"),
+            (self.found(), "differed"),
+            (self.corrections(), "corrected"),
+            (*withheld, "withheld"),
+            (*alarms, "alarms"),
+            (*left, "left"),
+            (*gaps_closed, "losses closed"),
+        ];
+        let numbers =
+            numbers.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!(", {number} {what}"));
+        let none = if self.found() == 0 { ", nothing differed" } else { "" };
+        format!("{counters} counters{}{none}", numbers.collect::<String>())
+    }
+}
+
+/// Returns the list price of `cost` on demand in the cheapest regions, in dollars.
+#[expect(clippy::cast_precision_loss, reason = "a price is shown to the cent; units stay far below 2^52")]
+fn dollars(cost: Cost) -> f64 {
+    (cost.read_units as f64 * 0.125 + cost.write_units as f64 * 0.625) / 1e6
+}
+
+/// The table for people.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let causes: Vec<String> = self.drift.iter().map(|(cause, n)| format!("{} {n}", cause.label())).collect();
+        let found =
+            if causes.is_empty() { "0".to_owned() } else { format!("{} ({})", self.found(), causes.join(", ")) };
+        let corrected = format!("{} (+{} -{} likes)", self.corrected, self.likes_added, self.likes_taken);
+        let lines = [
+            ("counters", self.counters.to_string()),
+            ("rows scanned", self.rows.to_string()),
+            ("row keys proved by the audit", self.proved.to_string()),
+            ("drift found", found),
+            ("corrected", corrected),
+            ("totals mended", self.totals_mended.to_string()),
+            ("withheld for want of --force", self.withheld.to_string()),
+            ("alarms", self.alarms.to_string()),
+            ("misplaced rows", self.misplaced_rows.to_string()),
+            ("row keys left", self.left.to_string()),
+            ("losses closed", self.gaps_closed.to_string()),
+            ("read units", self.cost.read_units.to_string()),
+            ("write units", self.cost.write_units.to_string()),
+            ("cost at list price", format!("${:.4}", dollars(self.cost))),
+        ];
+        for (name, value) in lines {
+            writeln!(f, "{name:<30} {value}")?;
+        }
+        for Drift { key, before, after, cause } in &self.examples {
+            writeln!(f, "  {key:?}: the count is {before}, its rows add up to {after} ({})", cause.label())?;
+        }
+        self.misplaced.iter().try_for_each(|row| writeln!(f, "  misplaced: {row}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::Cause;
+
+    #[test]
+    fn a_price_is_that_of_the_list() {
+        let million = Cost { read_units: 1_000_000, write_units: 2_000_000 };
+        assert!((dollars(million) - 1.375).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_summary_is_a_table_that_no_id_can_break_and_one_line() {
+        let drift = |cause, before, after| Drift { key: "p\n#0".to_owned(), before, after, cause };
+        let mut summary = Summary { cost: Cost { read_units: 12, write_units: 30 }, ..Summary::default() };
+        assert_eq!(summary.line(), "0 counters, nothing differed");
+        summary.rows = 1_000;
+        summary.corrected(drift(Cause::Drift, 3, 5));
+        summary.corrected(drift(Cause::Negative, -1, 0));
+        summary.corrected(drift(Cause::NoRows, 4, 0));
+        summary.corrected(drift(Cause::Total, 9, 7));
+        summary.withheld = 1;
+        summary.differs(drift(Cause::MissingCounter, 0, 5_000));
+        summary.misplaced(|| format!("{:?} in {:?}", "u\u{1b}", "p#3"));
+        assert_eq!((summary.found(), summary.likes_added, summary.likes_taken), (5, 3, 4));
+        assert_eq!(summary.line(), "0 counters, 1000 rows, 5 differed, 4 corrected, 1 withheld");
+        insta::assert_snapshot!(summary);
+    }
+}
