@@ -1,7 +1,6 @@
 //! Puts the recount together: opens the tables and the log, and starts the job that recounts once or watches.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -14,7 +13,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::Producer;
 use tally_core::ports::log::TopicReader;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Invalid, Listen, Program};
+use tally_service::{Host, Program};
 
 use crate::args::{Args, Scope};
 use crate::metrics;
@@ -132,28 +131,10 @@ impl Program for App {
     type Args = Args;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    fn check(args: &Args) -> Invalid {
-        args.check()
-    }
-
     async fn build(args: Args) -> anyhow::Result<Self> {
         let tables = dynamodb::Connection::open(&dynamodb::Settings::of(&args.store)).await;
         let log = LogPorts::open(&args.kafka.settings()?, &args.changes.changes_topic)?;
         let app = Self::with_ports(args.store.shards, args.scope(), args.rules, Ports::over(&tables, log));
         Ok(Self { in_kafka: true, ..app })
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
-    }
-
-    /// A process that watches is a service, and waits for as long as it takes.
-    fn patience(args: &Args) -> Option<Duration> {
-        (!args.watch).then_some(args.patience)
-    }
-
-    /// Only a process that stays has something to show.
-    fn admin_listen(args: &Args) -> Listen {
-        if args.watch { args.common.admin_listen } else { Listen::Off }
     }
 }

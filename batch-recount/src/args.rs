@@ -9,7 +9,7 @@ use tally_adapters::kafka::{ChangesTopic, KafkaArgs};
 use tally_core::audit::AuditRun;
 use tally_core::ids::PostId;
 use tally_core::time::UnixMillis;
-use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, Listen, StoreArgs, parse_duration};
 
 use crate::settle::Rules;
 
@@ -91,15 +91,30 @@ pub enum Since {
     At(UnixMillis),
 }
 
-impl Args {
-    /// Returns every mistake that the parser of one argument cannot see.
-    pub fn check(&self) -> Invalid {
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
         invalid.ensure("read-units-per-second", self.rules.read_units != Some(0), "must be at least 1");
         invalid.gather(self.kafka.settings());
         invalid
     }
 
+    /// A process that watches is a service, and waits for as long as it takes.
+    fn patience(&self) -> Option<Duration> {
+        (!self.watch).then_some(self.patience)
+    }
+
+    /// Only a process that stays has something to show.
+    fn admin_listen(&self) -> Listen {
+        if self.watch { self.common.admin_listen } else { Listen::Off }
+    }
+}
+
+impl Args {
     /// Returns what is recounted.
     pub fn scope(&self) -> Scope {
         match (self.resume, self.since) {
@@ -157,21 +172,13 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    /// Returns the arguments, or what is wrong with them.
-    fn checked(args: &[&str]) -> Result<Args, String> {
-        let args = Args::try_parse_from(std::iter::once(&"tally-batch-recount").chain(args));
-        let args = args.map_err(|error| error.to_string())?;
-        let invalid = args.check();
-        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
-    }
-
     fn scope(args: &[&str]) -> Scope {
-        checked(&[&["--brokers", "b:9092"], args].concat()).unwrap().scope()
+        Args::checked(&[&["--brokers", "b:9092"], args].concat()).unwrap().scope()
     }
 
     #[test]
     fn without_a_mode_everything_is_audited_by_the_default_rules() {
-        let args = checked(&["--brokers", "b:9092"]).unwrap();
+        let args = Args::checked(&["--brokers", "b:9092"]).unwrap();
         assert_eq!((args.scope(), args.rules, args.store.shards), (Scope::Audit, Rules::default(), None));
         assert_eq!(args.changes.changes_topic, "changes");
     }
@@ -194,16 +201,18 @@ mod tests {
         let day = Since::Ago(Duration::from_millis(5));
         assert_eq!(day.before(UnixMillis(12)), UnixMillis(7));
         for two in [["--post=a", "--watch"], ["--watch", "--dry-run"], ["--candidates-only", "--since=1h"]] {
-            assert!(checked(&two).is_err(), "{two:?}");
+            assert!(Args::checked(&two).is_err(), "{two:?}");
         }
     }
 
     #[test]
     fn every_bad_setting_is_named() {
-        let error = checked(&["--read-units-per-second", "0"]).unwrap_err();
+        let error = Args::checked(&["--read-units-per-second", "0"]).unwrap_err();
         assert!(error.contains("--brokers") && error.contains("--read-units-per-second"), "{error}");
-        assert!(checked(&["--brokers", "b:9092", "--changes-topic", "a b"]).unwrap_err().contains("--changes-topic"));
-        assert!(checked(&["--since", "yesterday"]).unwrap_err().contains("--since"));
-        assert!(checked(&["--resume", "12"]).unwrap_err().contains("--resume"));
+        assert!(
+            Args::checked(&["--brokers", "b:9092", "--changes-topic", "a b"]).unwrap_err().contains("--changes-topic")
+        );
+        assert!(Args::checked(&["--since", "yesterday"]).unwrap_err().contains("--since"));
+        assert!(Args::checked(&["--resume", "12"]).unwrap_err().contains("--resume"));
     }
 }

@@ -12,7 +12,7 @@ use tally_core::cached::Cache;
 use tally_core::ids::ShardCount;
 use tally_core::ports::ChangeStream;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Invalid, Program, Stage};
+use tally_service::{Host, Program, Stage};
 use tokio::sync::watch;
 
 use crate::args::{Args, Role, Settings};
@@ -123,10 +123,6 @@ impl Program for App {
     type Args = Args;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    fn check(args: &Args) -> Invalid {
-        args.check()
-    }
-
     async fn build(args: Args) -> anyhow::Result<Self> {
         let Args { store, kafka, cache, changes, likes, mut settings, no_leases, regions, .. } = args;
         let (kafka, prefix) = (kafka.settings()?, &store.table_prefix);
@@ -139,9 +135,5 @@ impl Program for App {
         ports.regions = regions.context("cannot set up the topics of Regions")?;
         settings.rules.lease = settings.rules.lease.filter(|_| !no_leases);
         Ok(Self { shards: store.shards, settings, ports })
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
     }
 }

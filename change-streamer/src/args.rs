@@ -8,7 +8,7 @@ use tally_adapters::kafka::{self, ChangesTopic, KafkaArgs, LikesTopic};
 use tally_adapters::redis::CacheArgs;
 use tally_core::ids::Region;
 use tally_core::milestone::Ladder;
-use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, parse_duration};
 
 /// The longest `--poll-idle`: what the counters include is known only as of the last read of each stream shard.
 const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
@@ -166,9 +166,12 @@ impl Default for Rules {
     }
 }
 
-impl Args {
-    /// Returns every mistake that the parser of one argument cannot see.
-    pub fn check(&self) -> Invalid {
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
         let Self { store, kafka, cache, changes, settings: Settings { rules, .. }, regions, .. } = self;
         let mut invalid = Invalid::none();
         invalid.require("redis", cache.address());
@@ -195,17 +198,9 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    /// Returns the arguments, or what is wrong with them.
-    fn checked(args: &[&str]) -> Result<Args, String> {
-        let args = Args::try_parse_from(["tally-change-streamer"].iter().chain(args));
-        let args = args.map_err(|error| error.to_string())?;
-        let invalid = args.check();
-        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
-    }
-
     /// Checks what is required, and these arguments.
     fn with(args: &[&str]) -> Result<Args, String> {
-        checked(&[&["--redis", "off", "--brokers", "b:9092"], args].concat())
+        Args::checked(&[&["--redis", "off", "--brokers", "b:9092"], args].concat())
     }
 
     #[test]
@@ -230,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_cache_is_named_or_switched_off_and_never_forgotten() {
-        let at = |url: &str| checked(&["--brokers", "b:9092", "--redis", url]);
-        for missing in [checked(&[]), at("")] {
+        let at = |url: &str| Args::checked(&["--brokers", "b:9092", "--redis", url]);
+        for missing in [Args::checked(&[]), at("")] {
             assert!(missing.unwrap_err().contains("--redis (TALLY_REDIS): missing"));
         }
         let one = at("redis://:canary@cache:6379").unwrap();
@@ -246,7 +241,7 @@ mod tests {
 
     #[test]
     fn every_bad_setting_is_named_at_once() {
-        let error = checked(&["--concurrency", "0", "--lease", "10ms", "--discover", "0", "--poll-idle", "11s"]);
+        let error = Args::checked(&["--concurrency", "0", "--lease", "10ms", "--discover", "0", "--poll-idle", "11s"]);
         let error = error.unwrap_err();
         for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
             assert!(error.contains(flag), "{flag}: {error}");

@@ -12,7 +12,7 @@ use tally_adapters::{Deployment, dynamodb, kafka};
 use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Invalid, Program, Seldom, Stage};
+use tally_service::{Host, Program, Seldom, Stage};
 use tokio::sync::Semaphore;
 
 use crate::args::{Args, ReadSettings};
@@ -102,10 +102,6 @@ impl Program for App {
     type Args = Args;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    fn check(args: &Args) -> Invalid {
-        args.check()
-    }
-
     async fn build(Args { kafka, store, read, .. }: Args) -> anyhow::Result<Self> {
         let (kafka, group) = (kafka.settings()?, read.topics.group(&store.table_prefix));
         let tables = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
@@ -119,9 +115,5 @@ impl Program for App {
             }),
         };
         Ok(Self::with_ports(store.shards, read, ports, tables))
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
     }
 }

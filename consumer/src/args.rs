@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
 use tally_core::register::Progress;
-use tally_service::{CommonArgs, Invalid, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, parse_duration};
 
 /// The most that `--concurrency` may be: more than any store answers at once.
 const MAX_CONCURRENCY: usize = 10_000;
@@ -109,9 +109,12 @@ impl Default for ReadSettings {
     }
 }
 
-impl Args {
-    /// Returns every mistake that the parser of one argument cannot see.
-    pub fn check(&self) -> Invalid {
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
         let Self { kafka, read, .. } = self;
         let mut invalid = Invalid::none();
         invalid.ensure("batch-rows", (1..=Progress::STATEMENTS).contains(&read.batch_rows), "must be 1 to 25");
@@ -137,23 +140,16 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    /// Returns the arguments, or what is wrong with them.
-    fn checked(args: &[&str]) -> Result<Args, String> {
-        let args = Args::try_parse_from(std::iter::once(&"tally-consumer").chain(args)).expect("they are known");
-        let invalid = args.check();
-        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
-    }
-
     #[test]
     fn the_dead_letter_topic_is_named_after_the_topic() {
-        let args = checked(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
+        let args = Args::checked(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
         assert_eq!(args.read.topics.letters(), "likes2.dlq");
     }
 
     #[test]
     fn a_group_belongs_to_its_deployment_unless_another_is_named() {
         let group = |args: &[&str]| {
-            let args = checked(&[&["--brokers", "b:9092"], args].concat()).unwrap();
+            let args = Args::checked(&[&["--brokers", "b:9092"], args].concat()).unwrap();
             args.read.topics.group(&args.store.table_prefix)
         };
         assert_eq!(group(&[]), "tally-consumer");
@@ -164,7 +160,7 @@ mod tests {
     #[test]
     fn a_dead_letter_topic_that_is_the_topic_or_whose_name_would_be_too_long_is_refused() {
         for bad in [["--topic", &"x".repeat(246)], ["--dead-letter-topic", "likes"]] {
-            let said = checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
+            let said = Args::checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
             assert!(said.starts_with("--dead-letter-topic"), "{said}");
         }
     }
@@ -183,7 +179,7 @@ mod tests {
             "--tls-key",
             "/nowhere",
         ];
-        let said = checked(&bad).unwrap_err();
+        let said = Args::checked(&bad).unwrap_err();
         for flag in [
             "brokers",
             "batch-rows",
@@ -202,9 +198,9 @@ mod tests {
     fn a_number_outside_its_bounds_is_refused_and_named() {
         let most = usize::MAX.to_string();
         for bad in [["--concurrency", &most], ["--concurrency", "0"], ["--batch-rows", "0"], ["--batch-bytes", "0"]] {
-            let said = checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
+            let said = Args::checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
             assert!(said.contains(bad[0]), "{bad:?}: {said}");
         }
-        assert!(checked(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
+        assert!(Args::checked(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
     }
 }

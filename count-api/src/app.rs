@@ -18,7 +18,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::{Producer, TopicReader};
 use tally_service::http::Reserved;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Host, Invalid, Program, Stage};
+use tally_service::{Host, Invalid, Program, Stage};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
@@ -194,10 +194,6 @@ impl Program for App {
     type Args = Args;
     const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
-    fn check(args: &Args) -> Invalid {
-        args.check()
-    }
-
     async fn build(Args { store, kafka, cache, api: config, .. }: Args) -> anyhow::Result<Self> {
         let (kafka, cache) = (kafka.optional()?, cache.settings(&store.table_prefix).map_err(anyhow::Error::msg)?);
         let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
@@ -212,10 +208,6 @@ impl Program for App {
         let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
         let partitions = kafka.map(topics);
         Ok(Self { shards: store.shards, partitions, boards, blocks, ..Self::with_ports(config, ports) })
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
     }
 }
 

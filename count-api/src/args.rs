@@ -10,7 +10,7 @@ use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
 use tally_adapters::redis::CacheArgs;
 use tally_core::spread::SumPolicy;
-use tally_service::{CommonArgs, Invalid, Limits, Secret, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, Limits, Secret, StoreArgs, parse_duration};
 use tower_http::cors::AllowOrigin;
 
 use crate::auth::TokenList;
@@ -213,9 +213,12 @@ impl Default for Config {
     }
 }
 
-impl Args {
-    /// Returns every mistake that the parser of one argument cannot see.
-    pub fn check(&self) -> Invalid {
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
         let Self { common, store, kafka, cache, api } = self;
         let mut invalid = Invalid::none();
         invalid.ensure("listen", !common.admin_listen.takes(api.listen), "is the address of --admin-listen, too");
@@ -324,25 +327,17 @@ mod tests {
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
-    /// Returns the arguments, or what is wrong with them.
-    fn checked(args: &[&str]) -> Result<Args, String> {
-        let args = Args::try_parse_from(std::iter::once(&"tally-count-api").chain(args));
-        let args = args.map_err(|error| error.to_string())?;
-        let invalid = args.check();
-        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
-    }
-
     #[test]
     fn a_cache_is_an_address_or_absent() {
         for absent in [&["--redis", "off"][..], &["--redis", ""], &[]] {
-            assert_eq!(checked(absent).unwrap().cache.settings(""), Ok(None));
+            assert_eq!(Args::checked(absent).unwrap().cache.settings(""), Ok(None));
         }
-        let one = checked(&["--redis", "redis://:canary@cache:6379"]).unwrap();
+        let one = Args::checked(&["--redis", "redis://:canary@cache:6379"]).unwrap();
         assert!(!format!("{one:?}").contains("canary"));
         let nodes = |args: Args| args.cache.settings("").unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
         assert_eq!(nodes(one), Some((1, false)));
-        assert_eq!(nodes(checked(&["--redis", "redis://a:1, redis://b:1"]).unwrap()), Some((2, true)));
-        let error = checked(&["--redis", "canary:6379"]).unwrap_err();
+        assert_eq!(nodes(Args::checked(&["--redis", "redis://a:1, redis://b:1"]).unwrap()), Some((2, true)));
+        let error = Args::checked(&["--redis", "canary:6379"]).unwrap_err();
         assert!(error.contains("--redis (TALLY_REDIS)") && !error.contains("canary"), "{error}");
     }
 
@@ -360,7 +355,7 @@ mod tests {
             "--write-token-file=/nowhere",
             "--admin-token-file=/nowhere",
         ];
-        let error = checked(&bad).unwrap_err();
+        let error = Args::checked(&bad).unwrap_err();
         for flag in bad.iter().filter_map(|flag| flag.split('=').next()) {
             assert!(error.contains(flag), "{flag}: {error}");
         }
@@ -369,14 +364,14 @@ mod tests {
 
     #[test]
     fn writes_are_taken_where_brokers_are_named_and_a_login_without_them_is_a_mistake() {
-        assert_eq!(checked(&[]).unwrap().kafka.optional(), Ok(None));
+        assert_eq!(Args::checked(&[]).unwrap().kafka.optional(), Ok(None));
         let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
-        let writing = checked(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
+        let writing = Args::checked(&[&["--brokers", "b:9092"], &login[..]].concat()).unwrap();
         assert!(!format!("{writing:?}").contains("canary"));
         let kafka = writing.kafka.optional().unwrap().expect("brokers are named");
         assert_eq!(kafka.option("bootstrap.servers"), Some("b:9092"));
         assert_eq!(kafka.option("sasl.mechanism"), Some("PLAIN"));
-        let error = checked(&login).unwrap_err();
+        let error = Args::checked(&login).unwrap_err();
         assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
     }
 
@@ -392,27 +387,27 @@ mod tests {
             "--admin-token",
             "canary-a",
         ];
-        let args = checked(&given).unwrap();
+        let args = Args::checked(&given).unwrap();
         assert!(!format!("{args:?}").contains("canary"));
         assert!(args.api.tokens(&mut Invalid::none()).iter().all(Option::is_some));
         for flag in ["--read-token", "--write-token", "--admin-token"] {
             let file = format!("{flag}-file=/nowhere");
-            let both = checked(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
+            let both = Args::checked(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
             assert!(both.contains("cannot be used with") && !both.contains("canary"), "{both}");
-            let empty = checked(&["--brokers", "b:9092", flag, ""]).unwrap_err();
+            let empty = Args::checked(&["--brokers", "b:9092", flag, ""]).unwrap_err();
             assert!(empty.contains(&format!("{flag} (")) && empty.contains("is empty"), "{empty}");
         }
         for flag in ["--write-token", "--admin-token"] {
-            let error = checked(&[flag, "canary"]).unwrap_err();
+            let error = Args::checked(&[flag, "canary"]).unwrap_err();
             assert!(error.contains("is of no use") && !error.contains("canary"), "{error}");
         }
     }
 
     #[test]
     fn open_writes_are_asked_for_where_there_are_writes_and_no_token() {
-        assert!(checked(&["--brokers", "b:9092", "--open-writes"]).unwrap().api.open_writes);
+        assert!(Args::checked(&["--brokers", "b:9092", "--open-writes"]).unwrap().api.open_writes);
         for args in [&["--open-writes"][..], &["--brokers", "b:9092", "--open-writes", "--write-token", "canary"]] {
-            let error = checked(args).unwrap_err();
+            let error = Args::checked(args).unwrap_err();
             assert!(error.contains("--open-writes (") && !error.contains("canary"), "{error}");
         }
     }
@@ -425,7 +420,7 @@ mod tests {
         for bad in ["example.com", "https://example.com/", "https://a.b/c", "ftp://a.b", "null", "https://", "*"] {
             assert!(origin(bad).is_none(), "{bad}");
         }
-        assert!(checked(&["--cors-origins", "https://a.b, http://c:1"]).unwrap().api.cors().unwrap().is_some());
-        assert!(checked(&["--cors-origins", "*,https://a.b"]).is_err());
+        assert!(Args::checked(&["--cors-origins", "https://a.b, http://c:1"]).unwrap().api.cors().unwrap().is_some());
+        assert!(Args::checked(&["--cors-origins", "*,https://a.b"]).is_err());
     }
 }

@@ -10,7 +10,7 @@ use tally_adapters::{Deployment, kafka};
 use tally_core::ids::PostId;
 use tally_core::ports::Producer;
 use tally_service::metrics::Catalogue;
-use tally_service::{CommonArgs, Exit, Host, Invalid, Program, Stage, Stop, Worker};
+use tally_service::{Exit, Host, Program, Stage, Stop, Worker};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -203,16 +203,8 @@ impl Program for App {
         tally_trends::CATALOGUE,
     ];
 
-    fn check(args: &Args) -> Invalid {
-        args.check()
-    }
-
     async fn build(args: Args) -> anyhow::Result<Self> {
         Ok(Self { taken: args.take()?, args })
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
     }
 }
 

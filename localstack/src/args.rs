@@ -9,7 +9,7 @@ use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
-use tally_service::{CommonArgs, Invalid, Listen, Secret, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, Listen, Secret, StoreArgs, parse_duration};
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it
 ///
@@ -193,9 +193,12 @@ pub enum StoreEngine {
     At(String),
 }
 
-impl Args {
-    /// Returns every mistake that the parser of one argument cannot see.
-    pub fn check(&self) -> Invalid {
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
         check(self, &mut invalid);
         // The admin listener binds it later; a port that is taken, also by another flag, is named here, before anything
@@ -207,7 +210,9 @@ impl Args {
         invalid.gather(self.take());
         invalid
     }
+}
 
+impl Args {
     /// Takes the ports.
     ///
     /// # Errors
@@ -332,7 +337,6 @@ fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpL
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
 
     use super::*;
 
@@ -347,11 +351,9 @@ mod tests {
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag.split('=').next().unwrap_or(flag)));
         let any = ["--kafka-port=0", "--dynamodb-port=0", "--api-port=0", "--admin-listen=off"];
         let any = any.iter().filter(|flag| !given(flag));
-        let args = std::iter::once(&"tally-localstack").chain(any).chain(args);
-        let args = Args::try_parse_from(args).map_err(|error| error.to_string())?;
-        let invalid = args.check();
-        let taken = if invalid.is_empty() { args.take() } else { Err(invalid) };
-        taken.map(|taken| (args, taken)).map_err(|invalid| invalid.to_string())
+        let line: Vec<&str> = any.chain(args).copied().collect();
+        let args = Args::checked(&line)?;
+        args.take().map(|taken| (args, taken)).map_err(|invalid| invalid.to_string())
     }
 
     #[test]

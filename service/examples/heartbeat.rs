@@ -14,7 +14,9 @@ use axum::routing::get;
 use clap::{Parser, ValueEnum};
 use tally_core::format::Format;
 use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
-use tally_service::{App, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, Task, parse_duration};
+use tally_service::{
+    App, Arguments, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, Task, parse_duration,
+};
 use tokio::sync::mpsc;
 
 fn main() -> ExitCode {
@@ -62,6 +64,19 @@ enum Misbehaviour {
     FinishWithDrift,
 }
 
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
+        let mut invalid = Invalid::none();
+        invalid.require("greeting", self.greeting.as_ref());
+        invalid.ensure("interval", !self.interval.is_zero(), "must be greater than zero");
+        invalid
+    }
+}
+
 const BEATS: Metric = Metric {
     name: "tally_heartbeats_total",
     kind: Kind::Counter,
@@ -78,19 +93,8 @@ impl Program for Heartbeat {
     type Args = Args;
     const METRICS: &'static [Catalogue] = &[Catalogue(&[BEATS])];
 
-    fn check(args: &Args) -> Invalid {
-        let mut invalid = Invalid::none();
-        invalid.require("greeting", args.greeting.as_ref());
-        invalid.ensure("interval", !args.interval.is_zero(), "must be greater than zero");
-        invalid
-    }
-
     async fn build(args: Args) -> anyhow::Result<Self> {
         Ok(Self { args })
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
     }
 }
 

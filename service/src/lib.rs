@@ -31,7 +31,7 @@ pub use host::{App, Host, Running};
 pub use http::{Limits, Server, open_files};
 pub use patience::{GivenUp, Patience, Until};
 pub use readiness::{Condition, Readiness, Report};
-pub use run::{Program, Signals, run};
+pub use run::{Arguments, Program, Signals, run};
 pub use secret::Secret;
 pub use seldom::Seldom;
 pub use standstill::Standstill;

@@ -22,33 +22,46 @@ use crate::{
 /// How long blocked threads may delay the exit of a process that has stopped everything else.
 const LEFTOVERS: Duration = Duration::from_millis(50);
 
-/// A service with a binary of its own.
-pub trait Program: App {
-    /// The arguments of the binary, which are its configuration. They include the common ones.
-    type Args: Parser + Send;
-    /// The metrics of every service that the binary runs.
-    const METRICS: &'static [Catalogue];
+/// The arguments of a binary, which are its configuration.
+pub trait Arguments: Parser + Send {
+    /// Returns those that every binary has.
+    fn common(&self) -> &CommonArgs;
 
     /// Returns every mistake that the parser of one argument cannot see.
-    fn check(args: &Self::Args) -> Invalid;
+    fn check(&self) -> Invalid;
+
+    /// Returns how long to wait for a dependency that does not answer. A service waits without a limit.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
+    fn admin_listen(&self) -> Listen {
+        self.common().admin_listen
+    }
+
+    /// Reads and checks a command line, without its program's name, as a test needs it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn checked(line: &[&str]) -> Result<Self, String> {
+        let args = Self::try_parse_from(std::iter::once(&"program").chain(line)).map_err(|error| error.to_string())?;
+        let invalid = args.check();
+        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
+    }
+}
+
+/// A service with a binary of its own.
+pub trait Program: App {
+    type Args: Arguments;
+    /// The metrics of every service that the binary runs.
+    const METRICS: &'static [Catalogue];
 
     /// Builds the service on the real adapters, from arguments without a mistake. Nothing is connected yet.
     ///
     /// # Errors
     /// A problem that the check could not see, such as a certificate that does not load.
     fn build(args: Self::Args) -> impl Future<Output = anyhow::Result<Self>> + Send;
-
-    fn common(args: &Self::Args) -> &CommonArgs;
-
-    /// Returns how long to wait for a dependency that does not answer. A service waits without a limit.
-    fn patience(_args: &Self::Args) -> Option<Duration> {
-        None
-    }
-
-    /// Returns where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
-    fn admin_listen(args: &Self::Args) -> Listen {
-        Self::common(args).admin_listen
-    }
 }
 
 /// Runs `P` as this process, and returns the exit code for `main`. `environment` checks variables that are not
@@ -73,11 +86,10 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
             return Exit::CONFIG.into();
         }
     };
-    let common = P::common(&args).clone();
-    let (admin, patience) = (P::admin_listen(&args), P::patience(&args));
+    let (common, admin, patience) = (args.common().clone(), args.admin_listen(), args.patience());
     invalid.extend(variables::unknown(&command, variables::environment()));
     invalid.extend(environment());
-    invalid.extend_without(P::check(&args));
+    invalid.extend_without(args.check());
     if !invalid.is_empty() {
         let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
         return Exit::CONFIG.into();

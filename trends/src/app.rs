@@ -13,7 +13,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, CommonArgs, Host, Invalid, Program, Readiness, Stage, Stop, Task};
+use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use crate::args::{Args, Rules};
@@ -270,10 +270,6 @@ impl Program for App {
     type Args = Args;
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
-    fn check(args: &Args) -> Invalid {
-        args.check()
-    }
-
     async fn build(args: Args) -> anyhow::Result<Self> {
         let Args { store, kafka, changes, boards_topic, group, mut rules, .. } = args;
         let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
@@ -283,9 +279,5 @@ impl Program for App {
         rules.windows.sort_unstable();
         rules.boards = BoardRules::of(rules.boards.list, rules.boards.min_count);
         Ok(Self { shards: store.shards, ..Self::with_ports(rules, ports) })
-    }
-
-    fn common(args: &Args) -> &CommonArgs {
-        &args.common
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Parser;
 use tally_adapters::kafka::{self, ChangesTopic, KafkaArgs};
-use tally_service::{CommonArgs, Invalid, StoreArgs};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs};
 
 use crate::{BoardRules, Window};
 
@@ -81,9 +81,12 @@ pub struct Rules {
     pub keys: usize,
 }
 
-impl Args {
-    /// Returns every mistake that the parser of one argument cannot see.
-    pub fn check(&self) -> Invalid {
+impl Arguments for Args {
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn check(&self) -> Invalid {
         let Self { rules, boards_topic, changes, .. } = self;
         let mut invalid = Invalid::none();
         invalid.require("boards-topic", boards_topic.as_ref());
@@ -112,17 +115,9 @@ mod tests {
 
     const TOPICS: [&str; 4] = ["--brokers", "b:9092", "--boards-topic", "boards"];
 
-    /// Returns the arguments, or what is wrong with them.
-    fn checked(args: &[&str]) -> Result<Args, String> {
-        let args = Args::try_parse_from(std::iter::once(&"tally-trends").chain(args));
-        let args = args.map_err(|error| error.to_string())?;
-        let invalid = args.check();
-        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
-    }
-
     #[test]
     fn by_default_an_hour_and_a_day_are_listed() {
-        let Args { rules, .. } = checked(&TOPICS).unwrap();
+        let Args { rules, .. } = Args::checked(&TOPICS).unwrap();
         let windows: Vec<String> = rules.windows.iter().map(ToString::to_string).collect();
         let boards = BoardRules::of(rules.boards.list, rules.boards.min_count);
         assert_eq!((windows.join(","), boards, rules.regions), ("1h,24h".to_owned(), BoardRules::default(), 1_000));
@@ -130,7 +125,7 @@ mod tests {
 
     #[test]
     fn all_missing_and_wrong_settings_are_named_at_once() {
-        let error = checked(&[]).unwrap_err();
+        let error = Args::checked(&[]).unwrap_err();
         for flag in ["--brokers", "--boards-topic"] {
             assert!(error.contains(flag), "{flag}: {error}");
         }
@@ -144,7 +139,7 @@ mod tests {
             &["--boards-topic", "changes"],
         ] {
             let given: Vec<&str> = if bad[0] == "--boards-topic" { TOPICS[..2].to_vec() } else { TOPICS.to_vec() };
-            let error = checked(&[&given, bad].concat()).unwrap_err();
+            let error = Args::checked(&[&given, bad].concat()).unwrap_err();
             assert!(error.contains(bad[0]), "{bad:?}: {error}");
         }
     }

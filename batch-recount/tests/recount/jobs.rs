@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use clap::Parser as _;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Checkpoints;
-use tally_batch_recount::{App, Args, Rules};
+use tally_batch_recount::{Args, Rules};
 use tally_core::audit::QueueReason;
 use tally_core::audit::{Cause, RunScope};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 use tally_emulator::{Fault, Rule};
-use tally_service::{Exit, Listen, Program as _, Running};
+use tally_service::{Arguments as _, Exit, Listen, Running};
 
 use crate::started::ended;
 use crate::world::{GONE, World, key, keys, post, shards, user};
@@ -40,8 +39,8 @@ pub(crate) fn views() -> CounterId {
 #[test]
 fn only_a_recount_that_watches_opens_the_admin_listener() {
     let opens = |line: &[&str]| {
-        let args = Args::try_parse_from(["tally-batch-recount"].iter().chain(line)).unwrap();
-        matches!(App::admin_listen(&args), Listen::At(_))
+        let args = Args::checked(&[&["--brokers", "b:1"], line].concat()).unwrap();
+        matches!(args.admin_listen(), Listen::At(_))
     };
     assert!(opens(&["--watch"]));
     let run = "0".repeat(32);
@@ -357,9 +356,6 @@ async fn a_job_whose_store_is_gone_gives_up_by_name_and_a_process_that_watches_d
         let said = end.to_string();
         assert!(said.contains(named) && said.contains("given up after 60s, which --patience sets"), "{said}");
     }
-    let patience = |line: &[&str]| {
-        let line = ["tally-batch-recount", "--brokers", "b:1"].iter().chain(line);
-        App::patience(&Args::try_parse_from(line).unwrap())
-    };
+    let patience = |line: &[&str]| Args::checked(&[&["--brokers", "b:1"], line].concat()).unwrap().patience();
     assert_eq!((patience(&[]), patience(&["--watch"])), (Some(Duration::from_secs(300)), None));
 }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use clap::Parser;
 use tally_batch_recount::{App, Args, Rules};
 use tally_core::audit::RunRecord;
 use tally_core::ids::RowKey;
-use tally_service::{Exit, Host, How, Running};
+use tally_service::{Arguments as _, Exit, Host, How, Running};
 use tokio::time::Instant;
 
 use crate::world::{World, rules, shards};
@@ -21,8 +20,7 @@ pub(crate) async fn ended(running: Running) -> Exit {
 impl World {
     /// Returns the app of a command line; `adjust` changes its rules.
     pub(crate) fn app(&self, line: &[&str], adjust: impl FnOnce(&mut Rules)) -> App {
-        let args = Args::try_parse_from(["tally-batch-recount", "--brokers", "b:1"].iter().chain(line)).unwrap();
-        assert!(args.check().is_empty());
+        let args = Args::checked(&[&["--brokers", "b:1"], line].concat()).unwrap();
         let Rules { dry_run, force, .. } = args.rules;
         let mut rules = Rules { dry_run, force, ..rules() };
         adjust(&mut rules);
