@@ -53,7 +53,7 @@ stand-ins *args:
 docs *args:
     docs/check "$@"
 
-# the pages that are written from the sources: just reference [--check]
+# writes docs/reference.md and docs/laws.md from the sources
 reference *args:
     docs/reference.py "$@"
 
@@ -105,7 +105,7 @@ figures *args:
 bench *args:
     e2e/bench "$@"
 
-# the units of DynamoDB that the cost model says, counted: just costs
+# what the same likes cost a month by other means; needs TALLY_TEST_BIN
 costs *args:
     e2e/costs "$@"
 

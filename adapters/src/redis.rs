@@ -14,7 +14,7 @@ use clap::Args;
 use redis::{IntoConnectionInfo as _, RedisError, Value};
 use tally_core::fault::Fault;
 use tally_core::ids::CachePrefix;
-use tally_service::Secret;
+use tally_service::{Invalid, Secret};
 
 pub use self::partitions::{ForeignStandings, PartitionCache};
 
@@ -49,7 +49,7 @@ impl Settings {
 /// Where the shared cache is.
 ///
 /// A binary that needs the argument says so in its own arguments, by `mut_arg`.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cache", about = None, long_about = None)]
 pub struct CacheArgs {
     /// The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by commas, or
@@ -72,11 +72,11 @@ impl CacheArgs {
     ///
     /// # Errors
     /// What an address has to look like; never the address, which may carry a password.
-    pub fn settings(&self, table_prefix: &str) -> Result<Option<Settings>, &'static str> {
+    pub fn settings(&self, table_prefix: &str) -> Result<Option<Settings>, Invalid> {
         let Some(address) = self.address().filter(|address| *address != "off") else { return Ok(None) };
         let nodes: Vec<String> = address.split(',').map(|url| url.trim().to_owned()).collect();
         if nodes.iter().any(|node| check_node(node).is_err()) {
-            return Err("write redis://HOST:PORT, rediss://HOST:PORT, or `off`");
+            return Err(Invalid::setting("redis", "write redis://HOST:PORT, rediss://HOST:PORT, or `off`"));
         }
         let (usual, prefix) = (Settings::at(nodes), CachePrefix::of_tables(table_prefix));
         Ok(Some(Settings { cluster: self.redis_cluster || usual.cluster, prefix, ..usual }))

@@ -33,7 +33,7 @@ pub struct App {
 }
 
 impl App {
-    /// Takes any ports, in a deployment that is to have so many `shards`.
+    /// Takes any ports. `shards` is the number that the deployment must have, if one was given.
     pub fn with_ports(shards: Option<ShardCount>, scope: Scope, rules: Rules, ports: Ports) -> Self {
         Self { shards, scope, rules, ports, in_kafka: false }
     }

@@ -52,14 +52,14 @@ struct Asked {
 
 async fn list(State(desk): State<Desk>) -> Result<Json<Value>, Problem> {
     let runs = desk.recounts.runs(LISTED).await?;
-    Ok(Json(json!({"recounts": runs.iter().map(RunRecord::shown).collect::<Vec<_>>()})))
+    Ok(Json(json!({"recounts": runs.iter().map(RunRecord::to_json).collect::<Vec<_>>()})))
 }
 
 async fn one(State(desk): State<Desk>, Path(run): Path<String>) -> Result<Json<Value>, Problem> {
     let run: AuditRun = run.parse().map_err(|_| Problem::bad(&"a run id is 32 lower-case hexadecimal digits"))?;
     let record = desk.recounts.run(run).await?;
     let missing = || Problem(StatusCode::NOT_FOUND, "there is no such run".to_owned());
-    Ok(Json(record.ok_or_else(missing)?.shown()))
+    Ok(Json(record.ok_or_else(missing)?.to_json()))
 }
 
 /// Queues what is asked for, for a watching process or the next run of the queue. Safe to repeat: a row key is queued

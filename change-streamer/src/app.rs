@@ -46,7 +46,7 @@ pub struct App {
 }
 
 impl App {
-    /// Takes any ports, in a deployment that is to have so many `shards`.
+    /// Takes any ports. `shards` is the number that the deployment must have, if one was given.
     pub fn with_ports(shards: Option<ShardCount>, settings: Settings, ports: Ports) -> Self {
         Self { shards, settings, ports }
     }
@@ -124,16 +124,16 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(args: Args) -> anyhow::Result<Self> {
-        let Args { store, kafka, cache, changes, likes, mut settings, no_leases, regions, .. } = args;
+        let settings = args.settings();
+        let Args { store, kafka, cache, changes, likes, regions, .. } = args;
         let (kafka, prefix) = (kafka.settings()?, &store.table_prefix);
-        let cache = cache.settings(prefix).map_err(anyhow::Error::msg)?;
+        let cache = cache.settings(prefix)?;
         let (connection, group) = (dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await, group_of(prefix));
         let log = LogPorts::over(&kafka, &changes.changes_topic, &group, &connection);
         let mut ports = Ports::over(&connection, log.context("cannot set up the log of changes")?);
         ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
         let regions = RegionPorts::over(&kafka, &regions, &likes.topic, &group);
         ports.regions = regions.context("cannot set up the topics of Regions")?;
-        settings.rules.lease = settings.rules.lease.filter(|_| !no_leases);
         Ok(Self { shards: store.shards, settings, ports })
     }
 }

@@ -17,12 +17,15 @@ const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
 const CACHE: &str = "The cache to keep right: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster \
                      separated by commas, or `off`; required";
 
+/// What the topic is for here.
+const TOPIC: &str = "The topic of counters whose definition names none; used only with --region-name";
+
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-change-streamer", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9094")))]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
-#[command(mut_arg("redis", |arg| arg.help(CACHE)))]
+#[command(mut_arg("redis", |arg| arg.help(CACHE)), mut_arg("topic", |arg| arg.help(TOPIC).help_heading("Regions")))]
 pub struct Args {
     #[command(flatten)]
     pub common: CommonArgs,
@@ -36,8 +39,6 @@ pub struct Args {
     #[command(flatten)]
     pub changes: ChangesTopic,
     #[command(flatten)]
-    pub likes: LikesTopic,
-    #[command(flatten)]
     pub settings: Settings,
 
     /// Read every stream shard, also those of other workers: right, and as often as there are workers
@@ -46,6 +47,8 @@ pub struct Args {
 
     #[command(flatten)]
     pub regions: RegionArgs,
+    #[command(flatten)]
+    pub likes: LikesTopic,
 }
 
 /// Counts over several Regions.
@@ -91,14 +94,13 @@ impl RegionArgs {
 }
 
 /// Which parts of the streamer a process runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// It copies the stream into the log.
     Relay,
     /// It keeps the counts from the log.
     Fold,
     /// Both.
-    #[default]
     Both,
 }
 
@@ -175,7 +177,7 @@ impl Arguments for Args {
         let Self { store, kafka, cache, changes, settings: Settings { rules, .. }, regions, .. } = self;
         let mut invalid = Invalid::none();
         invalid.require("redis", cache.address());
-        invalid.accept("redis", cache.settings(&store.table_prefix));
+        invalid.gather(cache.settings(&store.table_prefix));
         invalid.ensure("concurrency", rules.concurrency >= 1, "must be at least 1");
         let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
         invalid.ensure("poll-idle", idle.contains(&rules.poll_idle), "must be between 1ms and 10s");
@@ -185,6 +187,14 @@ impl Arguments for Args {
         regions.check(&changes.changes_topic, &mut invalid);
         invalid.gather(kafka.settings());
         invalid
+    }
+}
+
+impl Args {
+    /// Returns what the streamer does.
+    pub fn settings(&self) -> Settings {
+        let rules = &self.settings.rules;
+        Settings { rules: Rules { lease: rules.lease.filter(|_| !self.no_leases), ..*rules }, ..self.settings.clone() }
     }
 }
 
@@ -276,5 +286,11 @@ mod tests {
             let error = with(bad).unwrap_err();
             assert!(error.contains(flag), "{bad:?}: {error}");
         }
+    }
+
+    #[test]
+    fn without_leases_every_worker_reads_everything() {
+        assert_eq!(with(&["--no-leases"]).unwrap().settings().rules.lease, None);
+        assert_eq!(with(&[]).unwrap().settings(), Settings::default());
     }
 }

@@ -71,7 +71,7 @@ impl RegionPorts {
     /// Settings that a client does not take.
     pub fn over(settings: &kafka::Settings, of: &RegionArgs, usual: &str, group: &str) -> anyhow::Result<Option<Self>> {
         let Some(name) = of.region_name.clone() else { return Ok(None) };
-        let own = Self::of(settings, name, [&of.counts_topic, usual], group)?;
+        let own = Self::without_remotes(settings, name, &of.counts_topic, usual, group)?;
         let remote = |(region, topic): &(Region, String)| -> anyhow::Result<RemotePorts> {
             let group = format!("{group}-{region}");
             let reader = Arc::new(kafka::TopicReader::new(settings, &group, topic)?);
@@ -86,10 +86,11 @@ impl RegionPorts {
     ///
     /// # Errors
     /// Settings that a client does not take.
-    pub fn of(
+    pub fn without_remotes(
         settings: &kafka::Settings,
         name: Region,
-        [counts, usual]: [&str; 2],
+        counts: &str,
+        usual: &str,
         group: &str,
     ) -> anyhow::Result<Self> {
         let (topic, usual) = (counts.to_owned(), usual.to_owned());

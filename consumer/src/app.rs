@@ -48,7 +48,7 @@ pub struct App {
 }
 
 impl App {
-    /// Takes any ports and these tables, in a deployment that is to have so many `shards`.
+    /// Takes any ports and these tables. `shards` is the number that the deployment must have, if one was given.
     pub fn with_ports(
         shards: Option<ShardCount>,
         settings: ReadSettings,

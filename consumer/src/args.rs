@@ -73,8 +73,8 @@ pub struct TopicArgs {
     #[arg(long, env = "TALLY_DEAD_LETTER_TOPIC", value_parser = kafka::topic, value_name = "TOPIC")]
     pub dead_letter_topic: Option<String>,
 
-    /// The group whose members share the topic's partitions, all of one deployment. By default `tally-consumer` behind
-    /// the table prefix
+    /// The group whose members share the topic's partitions, all of one deployment. By default the table prefix followed
+    /// by `tally-consumer`
     #[arg(long, env = "TALLY_GROUP", value_parser = tally_service::text(), value_name = "GROUP")]
     pub group: Option<String>,
 }

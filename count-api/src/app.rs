@@ -34,7 +34,7 @@ use crate::milestones::Milestones;
 use crate::partitions::{FollowPartitions, Topics};
 use crate::read::Reader;
 use crate::routes::{EventWriter, Front, Gates, Handles, front};
-use crate::server::{Server, within};
+use crate::server::{Server, lowered};
 use crate::tops::Tops;
 use crate::watch::Watches;
 
@@ -64,7 +64,7 @@ impl Ports {
 
 /// The API, before it starts.
 pub struct App {
-    /// The number of shards that the deployment has to have been created with, where it was said.
+    /// The number of shards that the deployment must have, if one was given.
     pub shards: Option<ShardCount>,
     pub config: Config,
     pub ports: Ports,
@@ -89,9 +89,10 @@ pub struct App {
 
 impl App {
     /// Uses these adapters, which decide whether there is a cache and whether writes are accepted.
-    pub fn with_ports(config: Config, ports: Ports) -> Self {
+    /// `shards` is the number that the deployment must have, if one was given.
+    pub fn with_ports(shards: Option<ShardCount>, config: Config, ports: Ports) -> Self {
         Self {
-            shards: None,
+            shards,
             spreading: Spreading::new(config.sum_policy),
             config,
             ports,
@@ -183,7 +184,7 @@ impl tally_service::App for App {
         // Until here, connections were refused.
         if let Some(listener) = reserved.map(Reserved::listen).transpose()?.or(listener) {
             tracing::info!(address = %listener.local_addr()?, writes, "listening");
-            let limits = within(config.limits, tally_service::open_files());
+            let limits = lowered(config.limits, tally_service::open_files());
             host.spawn(Stage::Intake, "server", Server::new(listener, front, limits));
         }
         Ok(())
@@ -195,7 +196,7 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
     async fn build(Args { store, kafka, cache, api: config, .. }: Args) -> anyhow::Result<Self> {
-        let (kafka, cache) = (kafka.optional()?, cache.settings(&store.table_prefix).map_err(anyhow::Error::msg)?);
+        let (kafka, cache) = (kafka.optional()?, cache.settings(&store.table_prefix)?);
         let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
         let mut ports = Ports::over(&connection);
         ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
@@ -207,7 +208,7 @@ impl Program for App {
         };
         let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
         let partitions = kafka.map(topics);
-        Ok(Self { shards: store.shards, partitions, boards, blocks, ..Self::with_ports(config, ports) })
+        Ok(Self { partitions, boards, blocks, ..Self::with_ports(store.shards, config, ports) })
     }
 }
 

@@ -23,6 +23,10 @@ const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with th
 const CACHE: &str = "The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by \
                      commas; `off` or an empty value reads the table alone";
 
+/// What the topic is for here.
+const TOPIC: &str = "The topic of likes, and of each counter whose definition names no other: the consumer's, which \
+                     events are written to";
+
 /// The most by which the beginning of a read may precede a request that it answers. Before a recount corrects a
 /// counter, it marks the number as doubtful for longer than that, so no answer calls the uncorrected number exact
 /// afterwards.
@@ -38,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-count-api", version)]
 #[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
-#[command(mut_arg("redis", |arg| arg.help(CACHE)))]
+#[command(mut_arg("redis", |arg| arg.help(CACHE)), mut_arg("topic", |arg| arg.help(TOPIC)))]
 pub struct Args {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -223,7 +227,7 @@ impl Arguments for Args {
         let mut invalid = Invalid::none();
         invalid.ensure("listen", !common.admin_listen.takes(api.listen), "is the address of --admin-listen, too");
         invalid.gather(kafka.optional());
-        invalid.accept("redis", cache.settings(&store.table_prefix));
+        invalid.gather(cache.settings(&store.table_prefix));
         api.check(kafka.brokers.is_some(), &mut invalid);
         invalid
     }

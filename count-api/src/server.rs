@@ -47,7 +47,7 @@ pub struct Server {
 
 /// Lowers the number of connections to what the process may have open, and leaves room for the admin listener, the
 /// tables, the cache and Kafka.
-pub fn within(limits: Limits, open_files: Option<u64>) -> Limits {
+pub(crate) fn lowered(limits: Limits, open_files: Option<u64>) -> Limits {
     let Some(open_files) = open_files else { return limits };
     let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
     let room = (open_files - OTHERS.min(open_files / 2)).max(1);
@@ -128,10 +128,10 @@ async fn version(
 }
 
 /// Returns how to serve a connection of HTTP/1. Each has a timer of its own.
-fn http1(head_time: Duration) -> http1::Builder {
+fn http1(header_time: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(Alarm::new())
-        .header_read_timeout(head_time)
+        .header_read_timeout(header_time)
         .max_header_size(HEADER_BYTES)
         .max_headers(HEADERS)
         // Most answers are small, and a copy costs less than a system call with two parts.
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn connections_leave_room_for_other_files_and_are_as_many_as_asked_where_there_is_room() {
         let limits = |connections| Limits { connections, header_time: Duration::ZERO, unread_time: Duration::ZERO };
-        let within = |connections, open_files| within(limits(connections), open_files).connections;
+        let within = |connections, open_files| lowered(limits(connections), open_files).connections;
         assert_eq!(within(10_000, None), 10_000);
         assert_eq!(within(10_000, Some(20_000)), 10_000);
         assert_eq!(within(10_000, Some(10_000)), 10_000 - OTHERS);

@@ -201,24 +201,25 @@ impl Arguments for Args {
     fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
         check(self, &mut invalid);
-        // The admin listener binds it later; a port that is taken, also by another flag, is named here, before anything
-        // starts.
-        let _held = match self.common.admin_listen {
-            Listen::At(address) => listen("admin-listen", address, &mut invalid),
-            Listen::Off => None,
-        };
         invalid.gather(self.take());
         invalid
     }
 }
 
 impl Args {
-    /// Takes the ports.
+    /// Takes the ports. The check of the arguments takes them as well and gives them back, so another process may take
+    /// one in between.
     ///
     /// # Errors
     /// Each port that cannot be had.
     pub fn take(&self) -> Result<Taken, Invalid> {
         let mut invalid = Invalid::none();
+        // The admin listener binds it later; a port that is taken, also by another flag, is named here, before anything
+        // starts.
+        let _held = match self.common.admin_listen {
+            Listen::At(address) => listen("admin-listen", address, &mut invalid),
+            Listen::Off => None,
+        };
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
         let emulated = Box::new(emulated(self));
         let kafka = match &self.brokers {

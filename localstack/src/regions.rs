@@ -72,7 +72,7 @@ impl Home {
         let (reader, copied) = (Arc::new(copies.reader(&of, &topic)), topic.clone());
         let join = Arc::new(move || Ok(Box::new(copies.join(&of, &copied)) as _));
         let remotes = vec![streamer::RemotePorts { region: name(self.other), topic, reader, join }];
-        let own = streamer::RegionPorts::of(kafka, name(self.name), [COUNTS, TOPIC], group)?;
+        let own = streamer::RegionPorts::without_remotes(kafka, name(self.name), COUNTS, TOPIC, group)?;
         Ok(streamer::RegionPorts { remotes, ..own })
     }
 

@@ -280,7 +280,7 @@ fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>
 /// Windows that fill while a person looks on.
 fn trends_of(engines: &Engines) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
-    let group = format!("{}tally-trends", engines.table_prefix);
+    let group = trends::group_of(&engines.table_prefix);
     let windows = WINDOWS.map(|window| window.parse().expect("it is a window"));
     let rules = trends::Rules {
         windows: windows.to_vec(),
@@ -289,8 +289,8 @@ fn trends_of(engines: &Engines) -> Start {
         keys: usize::MAX,
     };
     Box::new(move |host| {
-        let ports = trends::Ports::over(&connection, &kafka, &group, [CHANGES, BOARDS])?;
-        let app = trends::App::with_ports(rules.clone(), ports);
+        let ports = trends::Ports::over(&connection, &kafka, &group, CHANGES, BOARDS)?;
+        let app = trends::App::with_ports(None, rules.clone(), ports);
         Ok(Running::start(app, host))
     })
 }
@@ -316,13 +316,12 @@ fn api_of(engines: &Engines, plan: Plan, producer: Arc<dyn Producer>) -> anyhow:
     let config = api::Config { open_writes: true, ..api::Config::default() };
     Ok(Box::new(move |host| {
         let app = api::App {
-            shards,
             listener: Some(tokio::net::TcpListener::from_std(plan.listener.try_clone()?)?),
             own: plan.routes.clone(),
             own_pages: true,
             spreading: plan.sums.clone(),
             boards: boards.clone(),
-            ..api::App::with_ports(config.clone(), ports.clone())
+            ..api::App::with_ports(shards, config.clone(), ports.clone())
         };
         Ok(Running::start(app, host))
     }))

@@ -86,6 +86,7 @@ const BEATS: Metric = Metric {
 };
 
 struct Heartbeat {
+    greeting: String,
     args: Args,
 }
 
@@ -94,19 +95,18 @@ impl Program for Heartbeat {
     const METRICS: &'static [Catalogue] = &[Catalogue(&[BEATS])];
 
     async fn build(args: Args) -> anyhow::Result<Self> {
-        Ok(Self { args })
+        Ok(Self { greeting: Invalid::required("greeting", args.greeting.clone())?, args })
     }
 }
 
 impl App for Heartbeat {
     fn routes(&self, _: &Host) -> Router {
-        let greeting = self.args.greeting.clone().unwrap_or_default();
+        let greeting = self.greeting.clone();
         Router::new().route("/greeting", get(async move || greeting))
     }
 
     async fn start(self, host: Host) -> anyhow::Result<()> {
-        let Args { greeting, interval, token, misbehave, .. } = self.args;
-        let greeting = greeting.unwrap_or_default();
+        let Self { greeting, args: Args { interval, token, misbehave, .. } } = self;
         tracing::info!(?token, ?interval, "beating");
         if misbehave == Some(Misbehaviour::FinishWithDrift) {
             host.job("audit", |_| async { Ok(Exit::FAILED) });

@@ -57,10 +57,15 @@ impl Invalid {
 
     /// Returns the value, and adds a problem if there is none.
     pub fn require<T>(&mut self, flag: &str, value: Option<T>) -> Option<T> {
-        if value.is_none() {
-            self.add(flag, "missing, and there is no default");
-        }
-        value
+        self.gather(Self::required(flag, value))
+    }
+
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn required<T>(flag: &str, value: Option<T>) -> Result<T, Self> {
+        value.ok_or_else(|| Self::setting(flag, "missing, and there is no default"))
     }
 
     /// Returns the value, and adds a problem if it is an error.

@@ -32,7 +32,7 @@ pub use http::{Limits, Server, open_files};
 pub use patience::{GivenUp, Patience, Until};
 pub use readiness::{Condition, Readiness, Report};
 pub use run::{Arguments, Program, Signals, run};
-pub use secret::Secret;
+pub use secret::{Secret, SecretFile};
 pub use seldom::Seldom;
 pub use standstill::Standstill;
 pub use stop::{Stop, Stopped, Switch};

@@ -1,7 +1,9 @@
 //! Text that must not be shown: it prints as `***`.
 
+use std::ffi::OsString;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, ensure};
 
@@ -28,6 +30,37 @@ impl Secret {
     }
 }
 
+/// The file of a secret. It is read once, since it may be a pipe.
+#[derive(Clone, Debug)]
+pub struct SecretFile {
+    path: PathBuf,
+    read: Arc<OnceLock<Result<Secret, String>>>,
+}
+
+impl SecretFile {
+    /// Returns what is in the file.
+    ///
+    /// # Errors
+    /// The file cannot be read or is empty; the error names its path.
+    pub fn secret(&self) -> Result<Secret, String> {
+        self.read.get_or_init(|| Secret::read(&self.path).map_err(|error| format!("{error:#}"))).clone()
+    }
+}
+
+impl From<OsString> for SecretFile {
+    fn from(path: OsString) -> Self {
+        Self { path: path.into(), read: Arc::default() }
+    }
+}
+
+impl PartialEq for SecretFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for SecretFile {}
+
 impl From<String> for Secret {
     fn from(text: String) -> Self {
         Self(text)
@@ -49,6 +82,18 @@ impl fmt::Display for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_of_a_secret_is_read_once() {
+        let path = std::env::temp_dir().join(format!("tally-secret-once-{}", std::process::id()));
+        std::fs::write(&path, "canary\n").unwrap();
+        let file = SecretFile::from(path.clone().into_os_string());
+        let (one, other) = (file.clone(), SecretFile::from(path.clone().into_os_string()));
+        assert_eq!(one.secret(), Ok(Secret::from("canary".to_owned())));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(file.secret(), one.secret());
+        assert!(other.secret().unwrap_err().contains("cannot read") && !format!("{file:?}").contains("canary"));
+    }
 
     #[test]
     fn a_secret_always_prints_as_stars() {

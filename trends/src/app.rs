@@ -17,7 +17,6 @@ use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task}
 use tokio::time::timeout;
 
 use crate::args::{Args, Rules};
-use crate::board::BoardRules;
 use crate::metrics;
 use crate::worker::{NOT_SET_UP, Shared, Worker};
 
@@ -44,22 +43,22 @@ pub struct Ports {
     /// then on.
     pub join: Box<dyn FnOnce() -> Outcome<Box<dyn Intake>> + Send>,
     /// The log of changes, to look up offsets by time.
-    pub changes: Topic,
+    pub changes: NamedReader,
     /// The topic of boards, to look up its partitions.
-    pub boards: Topic,
+    pub boards: NamedReader,
     /// Writes boards.
     pub producer: Arc<dyn Producer>,
 }
 
 /// A topic, and how it is read.
 #[derive(Clone)]
-pub struct Topic {
+pub struct NamedReader {
     pub name: String,
     pub reader: Arc<dyn TopicReader>,
 }
 
-impl Topic {
-    /// The topic of this name, read so.
+impl NamedReader {
+    /// Pairs a topic's name with its reader.
     pub fn new(name: &str, reader: impl TopicReader + 'static) -> Self {
         Self { name: name.to_owned(), reader: Arc::new(reader) }
     }
@@ -74,8 +73,10 @@ pub struct App {
 
 impl App {
     /// Builds the service on any adapters.
-    pub fn with_ports(rules: Rules, ports: Ports) -> Self {
-        Self { shards: None, rules, ports }
+    ///
+    /// `shards` is the number that the deployment must have, if one was given.
+    pub fn with_ports(shards: Option<ShardCount>, rules: Rules, ports: Ports) -> Self {
+        Self { shards, rules, ports }
     }
 }
 
@@ -88,11 +89,12 @@ impl Ports {
         connection: &dynamodb::Connection,
         kafka: &kafka::Settings,
         group: &str,
-        [changes, boards]: [&str; 2],
+        changes: &str,
+        boards: &str,
     ) -> anyhow::Result<Self> {
         let topic = |name: &str| {
             let reader = kafka::TopicReader::new(kafka, group, name).context("cannot set up a reader")?;
-            Ok::<_, anyhow::Error>(Topic::new(name, reader))
+            Ok::<_, anyhow::Error>(NamedReader::new(name, reader))
         };
         let producer = kafka::Producer::new(kafka).context("cannot set up a kafka producer")?;
         Ok(Self {
@@ -106,7 +108,7 @@ impl Ports {
 }
 
 /// Waits until the topic exists, and returns its number of partitions.
-async fn partitions(host: &Host, Topic { name, reader }: &Topic) -> anyhow::Result<u32> {
+async fn partitions(host: &Host, NamedReader { name, reader }: &NamedReader) -> anyhow::Result<u32> {
     let look = || async {
         let missing = || Fault::Transient(format!("there is no topic {name}"));
         if reader.exists().await? { reader.logs().await } else { Err(missing()) }
@@ -146,7 +148,7 @@ async fn watch_topic(changes: Arc<dyn TopicReader>, partitions: usize, clock: Cl
 
 /// The topic of boards of the deployment `own`, which has to be its own.
 struct OwnBoards {
-    boards: Topic,
+    boards: NamedReader,
     own: String,
     /// The number of partitions of the log. Their ticks are in as many partitions of the topic, the first ones.
     of: u32,
@@ -244,7 +246,7 @@ impl tally_service::App for App {
         let shared = Arc::new(Shared {
             host: host.clone(),
             rules,
-            topic: boards.name,
+            boards_topic: boards.name,
             changes: changes.reader,
             producer,
             deployment: log.deployment,
@@ -271,13 +273,9 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(args: Args) -> anyhow::Result<Self> {
-        let Args { store, kafka, changes, boards_topic, group, mut rules, .. } = args;
-        let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
-        let group = group.unwrap_or_else(|| format!("{}tally-trends", store.table_prefix));
-        let topics = [changes.changes_topic, boards_topic.unwrap_or_default()];
-        let ports = Ports::over(&connection, &kafka.settings()?, &group, topics.each_ref().map(String::as_str))?;
-        rules.windows.sort_unstable();
-        rules.boards = BoardRules::of(rules.boards.list, rules.boards.min_count);
-        Ok(Self { shards: store.shards, ..Self::with_ports(rules, ports) })
+        let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&args.store)).await;
+        let (kafka, changes) = (args.kafka.settings()?, &args.changes.changes_topic);
+        let ports = Ports::over(&connection, &kafka, &args.group(), changes, args.boards_topic()?)?;
+        Ok(Self::with_ports(args.store.shards, args.rules(), ports))
     }
 }

@@ -15,7 +15,7 @@ const LIST: std::ops::RangeInclusive<usize> = 100..=1_000;
 const LEAST_KEYS: usize = 10_000;
 
 /// What the log of changes is to have here.
-const CHANGES: &str = "The log of changes, as in the change-streamer's flag of this name; its retention has to exceed the \
+const CHANGES: &str = "The change-streamer's log of changes; its retention has to exceed the \
                        longest window by 3 h";
 
 /// Lists what is trending over windows of time, from the log of changes, and says of each list whether it is exact
@@ -89,7 +89,7 @@ impl Arguments for Args {
     fn check(&self) -> Invalid {
         let Self { rules, boards_topic, changes, .. } = self;
         let mut invalid = Invalid::none();
-        invalid.require("boards-topic", boards_topic.as_ref());
+        invalid.gather(self.boards_topic());
         let is_own = boards_topic.as_ref() != Some(&changes.changes_topic);
         invalid.ensure("boards-topic", is_own, "is the topic of --changes-topic");
         let distinct: BTreeSet<_> = rules.windows.iter().collect();
@@ -101,6 +101,33 @@ impl Arguments for Args {
         invalid.gather(self.kafka.settings());
         invalid
     }
+}
+
+impl Args {
+    /// Returns the topic that lists are written to.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn boards_topic(&self) -> Result<&str, Invalid> {
+        Invalid::required("boards-topic", self.boards_topic.as_deref())
+    }
+
+    /// Returns the consumer group.
+    pub fn group(&self) -> String {
+        self.group.clone().unwrap_or_else(|| group_of(&self.store.table_prefix))
+    }
+
+    /// Returns the rules of the lists, windows in the order of their lengths.
+    pub fn rules(&self) -> Rules {
+        let mut rules = self.rules.clone();
+        rules.windows.sort_unstable();
+        Rules { boards: BoardRules::of(rules.boards.list, rules.boards.min_count), ..rules }
+    }
+}
+
+/// Returns the group of a deployment that is given no other.
+pub fn group_of(table_prefix: &str) -> String {
+    format!("{table_prefix}tally-trends")
 }
 
 #[cfg(test)]
@@ -117,10 +144,12 @@ mod tests {
 
     #[test]
     fn by_default_an_hour_and_a_day_are_listed() {
-        let Args { rules, .. } = Args::checked(&TOPICS).unwrap();
+        let rules = Args::checked(&TOPICS).unwrap().rules();
         let windows: Vec<String> = rules.windows.iter().map(ToString::to_string).collect();
-        let boards = BoardRules::of(rules.boards.list, rules.boards.min_count);
-        assert_eq!((windows.join(","), boards, rules.regions), ("1h,24h".to_owned(), BoardRules::default(), 1_000));
+        assert_eq!((windows.join(","), rules.boards), ("1h,24h".to_owned(), BoardRules::default()));
+        assert_eq!((Args::checked(&TOPICS).unwrap().group().as_str(), rules.regions), ("tally-trends", 1_000));
+        let turned = Args::checked(&[&TOPICS[..], &["--windows", "24h,1h"]].concat()).unwrap();
+        assert_eq!(turned.rules().windows, rules.windows);
     }
 
     #[test]

@@ -17,8 +17,8 @@ mod window;
 mod wire;
 mod worker;
 
-pub use app::{App, Ports, Topic};
-pub use args::{Args, Rules};
+pub use app::{App, NamedReader, Ports};
+pub use args::{Args, Rules, group_of};
 use board::Board;
 pub use board::{BoardRules, Ranked};
 pub use certificate::{Claim, Evidence, Reason, certify};

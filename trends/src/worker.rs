@@ -38,8 +38,7 @@ const TELL_KAFKA: u64 = 30;
 pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) rules: Rules,
-    /// The topic of boards.
-    pub(crate) topic: String,
+    pub(crate) boards_topic: String,
     pub(crate) changes: Arc<dyn TopicReader>,
     pub(crate) producer: Arc<dyn Producer>,
     /// The deployment that the log belongs to.
@@ -221,7 +220,7 @@ impl Shared {
     async fn send(&self, partition: u32, key: String, value: Option<Vec<u8>>) -> anyhow::Result<()> {
         let headers = self.name.as_deref().map(|name| (DEPLOYMENT, Some(name.as_bytes())));
         let record = || Outgoing {
-            topic: &self.topic,
+            topic: &self.boards_topic,
             partition: Some(partition),
             key: Some(key.as_bytes()),
             value: value.as_deref(),

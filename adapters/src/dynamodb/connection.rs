@@ -66,7 +66,8 @@ impl Settings {
     /// How long opening a connection may take.
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// The settings for the tables of a deployment, where the standard AWS variables say.
+    /// Returns the settings for a deployment's tables. Region, endpoint and credentials come from the standard AWS
+    /// variables.
     pub fn of(store: &StoreArgs) -> Self {
         Self { table_prefix: store.table_prefix.clone(), ..Self::default() }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use rdkafka::ClientConfig;
-use tally_service::{Invalid, Secret};
+use tally_service::{Invalid, Secret, SecretFile};
 
 /// The longest name of a topic.
 const TOPIC_BYTES: usize = 249;
@@ -51,7 +51,7 @@ pub struct KafkaArgs {
 
     /// A file with the user's password
     #[arg(long, env = "TALLY_SASL_PASSWORD_FILE", value_name = "FILE")]
-    pub sasl_password_file: Option<PathBuf>,
+    pub sasl_password_file: Option<SecretFile>,
 
     /// The AWS region of the MSK cluster
     #[arg(long, env = "TALLY_MSK_REGION", value_parser = tally_service::text(), value_name = "REGION")]
@@ -239,9 +239,7 @@ fn password(args: &KafkaArgs, invalid: &mut Invalid) -> Option<Secret> {
             None
         }
         (Some(password), None) => Some(password.clone()),
-        (None, Some(file)) => {
-            invalid.accept("sasl-password-file", Secret::read(file).map_err(|error| format!("{error:#}")))
-        }
+        (None, Some(file)) => invalid.accept("sasl-password-file", file.secret()),
         (None, None) => invalid.require("sasl-password", None),
     }
 }

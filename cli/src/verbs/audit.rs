@@ -100,13 +100,13 @@ fn listed(runs: &[RunRecord], now: UnixMillis) -> Answer {
         let scope = record.scope_text();
         table.row([run, &scope, &began, &state, &rows, &summary.found(), &summary.corrections(), withheld, left]);
     }
-    Answer::new(runs.iter().map(RunRecord::shown).collect::<Vec<_>>(), table)
+    Answer::new(runs.iter().map(RunRecord::to_json).collect::<Vec<_>>(), table)
 }
 
 /// Says how the last audit went, and whether one is queued that no recount has taken up.
 fn watched(is_queued: bool, last: Option<&RunRecord>) -> Answer {
     let queued = if is_queued { "an audit is queued: a recount that watches takes it up\n" } else { "" };
-    let answer = json!({"queued": is_queued, "last": last.map(RunRecord::shown)});
+    let answer = json!({"queued": is_queued, "last": last.map(RunRecord::to_json)});
     let Some(RunRecord { run, ended, summary, .. }) = last else {
         return Answer::new(answer, format!("{queued}no audit has run"));
     };

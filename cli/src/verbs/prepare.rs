@@ -20,20 +20,20 @@ pub(crate) struct Args {
     of: Where,
 
     /// Partitions of the topic of likes and of the log of changes: enough for years, since keys move when some are added
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT", help_heading = "Topic")]
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT", help_heading = "Topics")]
     partitions: u32,
 
     /// Replicas of each topic: 3 in production, where two have to have a record before it is acknowledged. By default
     /// what the brokers say
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "COUNT", help_heading = "Topic")]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "COUNT", help_heading = "Topics")]
     replication: Option<u32>,
 
     /// The topic of lists of what is trending
-    #[arg(long, env = "TALLY_BOARDS_TOPIC", default_value = "boards", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    #[arg(long, env = "TALLY_BOARDS_TOPIC", default_value = "boards", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
     boards_topic: String,
 
     /// The topic of ids that those lists leave out
-    #[arg(long, env = "TALLY_BLOCKS_TOPIC", default_value = "blocks", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topic")]
+    #[arg(long, env = "TALLY_BLOCKS_TOPIC", default_value = "blocks", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
     blocks_topic: String,
 
     #[command(flatten)]

@@ -59,11 +59,7 @@ async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it(
     let file = File::of("wrong.txt", "p\n");
     let dry = stage.tally(&["recount", "--file", file.name()]).await;
     assert_eq!(dry.code, Some(1), "{dry:?}");
-    assert!(
-        dry.out.contains("drift found                    1 (drift 1)")
-            && dry.out.contains("nothing was changed: say --yes"),
-        "{dry:?}"
-    );
+    assert!(dry.out.contains("1 (drift 1)") && dry.out.contains("nothing was changed: say --yes"), "{dry:?}");
     stage.counted(&id, 7).await;
     let said = stage.tally(&[&["recount", "p"][..], &YES].concat()).await;
     assert!(said.code == Some(0) && said.out.contains("1 corrected"), "{said:?}");

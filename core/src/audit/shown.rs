@@ -8,7 +8,7 @@ use super::{Cost, Drift, RunRecord, Summary};
 
 impl RunRecord {
     /// Returns the JSON that routes and commands answer with.
-    pub fn shown(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({
             "run": self.run.to_string(),
             "began": self.began,
@@ -45,34 +45,33 @@ fn dollars(cost: Cost) -> f64 {
     (cost.read_units as f64 * 0.125 + cost.write_units as f64 * 0.625) / 1e6
 }
 
-/// The table for people.
+/// The table for people. Lines of 0 are left out, except how many counters were recounted and how many differed.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let causes: Vec<String> = self.drift.iter().map(|(cause, n)| format!("{} {n}", cause.label())).collect();
-        let found =
-            if causes.is_empty() { "0".to_owned() } else { format!("{} ({})", self.found(), causes.join(", ")) };
-        let corrected = format!("{} (+{} -{} likes)", self.corrected, self.likes_added, self.likes_taken);
+        let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+        let likes = format!(" (+{} -{} likes)", self.likes_added, self.likes_taken);
         let lines = [
-            ("counters", self.counters.to_string()),
-            ("rows scanned", self.rows.to_string()),
-            ("row keys proved by the audit", self.proved.to_string()),
-            ("drift found", found),
-            ("corrected", corrected),
-            ("totals mended", self.totals_mended.to_string()),
-            ("withheld for want of --force", self.withheld.to_string()),
-            ("alarms", self.alarms.to_string()),
-            ("misplaced rows", self.misplaced_rows.to_string()),
-            ("row keys left", self.left.to_string()),
-            ("losses closed", self.gaps_closed.to_string()),
-            ("read units", self.cost.read_units.to_string()),
-            ("write units", self.cost.write_units.to_string()),
-            ("cost at list price", format!("${:.4}", dollars(self.cost))),
+            ("rows scanned", self.rows, ""),
+            ("row keys proved by the audit", self.proved, ""),
+            ("row keys corrected", self.corrected, likes.as_str()),
+            ("totals mended", self.totals_mended, ""),
+            ("withheld (needs --force)", self.withheld, ""),
+            ("alarms", self.alarms, ""),
+            ("misplaced rows", self.misplaced_rows, ""),
+            ("row keys left", self.left, ""),
+            ("losses closed", self.gaps_closed, ""),
+            ("read units", self.cost.read_units, ""),
+            ("write units", self.cost.write_units, ""),
         ];
-        for (name, value) in lines {
-            writeln!(f, "{name:<30} {value}")?;
+        writeln!(f, "{:<30} {}", "counters", self.counters)?;
+        writeln!(f, "{:<30} {}{causes}", "differed", self.found())?;
+        for (name, number, note) in lines.iter().filter(|(_, number, _)| *number > 0) {
+            writeln!(f, "{name:<30} {number}{note}")?;
         }
+        writeln!(f, "{:<30} ${:.4}", "cost at list price", dollars(self.cost))?;
         for Drift { key, before, after, cause } in &self.examples {
-            writeln!(f, "  {key:?}: the count is {before}, its rows add up to {after} ({})", cause.label())?;
+            writeln!(f, "  {key:?} {before} -> {after} ({})", cause.label())?;
         }
         self.misplaced.iter().try_for_each(|row| writeln!(f, "  misplaced: {row}"))
     }

@@ -49,14 +49,14 @@ pub(super) enum Ended {
     Broken(hyper::Error),
 }
 
-/// Serves a connection to its end. A connection without a request for `head_time` is asked to end, and closed after the
+/// Serves a connection to its end. A connection without a request for `header_time` is asked to end, and closed after the
 /// same time again.
 pub(super) async fn serve<S>(
     stream: S,
     front: Front,
     peer: Peer,
     heard: Arc<Exchanges>,
-    head_time: Duration,
+    header_time: Duration,
     mut ending: Ending,
 ) -> Ended
 where
@@ -86,7 +86,7 @@ where
                 told = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = tokio::time::sleep(head_time) => {
+            () = tokio::time::sleep(header_time) => {
                 let asked = heard.asked.load(Ordering::Relaxed);
                 let is_quiet = asked == before && open.load(Ordering::Relaxed) == 0;
                 (before, quiet) = (asked, if is_quiet { quiet + 1 } else { 0 });
@@ -103,7 +103,7 @@ where
 fn builder() -> http2::Builder<Streams> {
     let mut http = http2::Builder::new(Streams::default());
     http.max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEADER_BYTES).expect("a head is small"))
+        .max_header_list_size(u32::try_from(HEADER_BYTES).expect("it is small"))
         .initial_stream_window_size(STREAM_BYTES)
         .initial_connection_window_size(CONNECTION_BYTES)
         .max_send_buf_size(UNTAKEN_BYTES)

@@ -458,7 +458,7 @@ impl Api {
             define(tables.connection()).await;
         }
         let ports = Ports { producer, ..tables.ports(cache) };
-        let (address, running) = serve(App::with_ports(config, ports)).await;
+        let (address, running) = serve(App::with_ports(None, config, ports)).await;
         Self { address, tables, broker, running }
     }
 
@@ -474,7 +474,7 @@ impl Api {
 
 /// Serves `ports` on a free port of this machine.
 pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running) {
-    serve_app(App::with_ports(config, ports)).await
+    serve_app(App::with_ports(None, config, ports)).await
 }
 
 async fn serve_app(app: App) -> (SocketAddr, Running) {

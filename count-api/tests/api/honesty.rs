@@ -34,7 +34,7 @@ impl World {
     async fn start(config: Config, cached: bool) -> Self {
         let (standstill, clock) = (Standstill::default(), Clock::starting_at(BEGAN));
         let tables = Deployed::start().await;
-        let (app, front) = App::with_ports(config, tables.ports(cached)).in_process();
+        let (app, front) = App::with_ports(None, config, tables.ports(cached)).in_process();
         let host = Host::new("count-api").with_clock(clock).with_standstill(standstill.clone());
         let running = Running::start(app, host);
         let front = front.await.expect("the API starts");

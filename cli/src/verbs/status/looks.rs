@@ -253,7 +253,7 @@ pub(super) async fn cache(desk: &Desk, cache: &CacheArgs, late: Duration, status
         return Ok(());
     }
     let settings = cache.settings(&desk.connection.tables().prefix);
-    let Some(settings) = settings.map_err(|problem| Usage(format!("--redis: {problem}")))? else {
+    let Some(settings) = settings.map_err(|invalid| Usage(invalid.to_string()))? else {
         status.figure("cache", "off", json!({"on": false}));
         return Ok(());
     };

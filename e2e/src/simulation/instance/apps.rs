@@ -72,6 +72,8 @@ impl Apps<'_> {
     }
 
     pub(super) fn streamer(&self) -> streamer::App {
+        // The first to fork the schedule's chance: pinned seeds rely on the order.
+        let regions = self.regions();
         let rules = streamer::Rules {
             // Nothing happens in the table of a Region without users.
             poll_idle: Duration::from_millis(if self.process.world.place == Some(Place::Abroad) { 2_000 } else { 500 }),
@@ -94,11 +96,8 @@ impl Apps<'_> {
             reader: self.reader(CHANGES),
             join: Arc::new(join),
         };
-        let ports = streamer::Ports {
-            cache: Some(self.cache()),
-            regions: self.regions(),
-            ..streamer::Ports::over(self.connection, log)
-        };
+        let ports =
+            streamer::Ports { cache: Some(self.cache()), regions, ..streamer::Ports::over(self.connection, log) };
         streamer::App::with_ports(Some(self.profile.shards), settings, ports)
     }
 
@@ -200,15 +199,15 @@ impl Apps<'_> {
         let ports = trends::Ports {
             tables: self.connection.clone(),
             join: Box::new(join),
-            changes: trends::Topic::new(CHANGES, self.process.world.broker.reader("trends", CHANGES)),
-            boards: trends::Topic::new(BOARDS, self.process.world.broker.reader("trends", BOARDS)),
+            changes: trends::NamedReader::new(CHANGES, self.process.world.broker.reader("trends", CHANGES)),
+            boards: trends::NamedReader::new(BOARDS, self.process.world.broker.reader("trends", BOARDS)),
             producer: Arc::new(self.producer()),
         };
         let least = if self.process.mutant == Some(Mutant::NoRefill) { 0 } else { lists::RULES.least };
         let boards = trends::BoardRules { least, ..lists::RULES };
         let (windows, regions, keys) = (lists::windows(), listing.regions, listing.keys);
         let rules = trends::Rules { windows, boards, regions, keys };
-        trends::App::with_ports(rules, ports)
+        trends::App::with_ports(None, rules, ports)
     }
 
     pub(super) fn api(&self) -> api::App {
@@ -216,7 +215,7 @@ impl Apps<'_> {
         let config = api::Config { local_ttl: self.profile.local_ttl, table, ..api::Config::default() };
         let cache = self.profile.cached.then(|| self.cache());
         let ports = api::Ports { cache, ..api::Ports::over(self.connection) };
-        api::App::with_ports(config, ports)
+        api::App::with_ports(None, config, ports)
     }
 
     pub(super) fn recount(&self) -> recount::App {

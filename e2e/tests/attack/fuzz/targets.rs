@@ -248,7 +248,7 @@ pub(crate) async fn serve(config: Config) -> (SocketAddr, Running) {
     let ports = Ports::over(&connection);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("a bound port has an address");
-    let app = App { listener: Some(listener), ..App::with_ports(config, ports) };
+    let app = App { listener: Some(listener), ..App::with_ports(None, config, ports) };
     let running = Running::start(app, Host::new("count-api").with_clock(Clock::starting_at(BEGAN)));
     running.ready().await.expect("it becomes ready");
     (address, running)

@@ -11,7 +11,7 @@ use tally_core::ports::log::{DEPLOYMENT, Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Condition, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store};
-use tally_trends::{App, BoardRules, Claim, Place, Ports, Reason, Rules, Top, Topic};
+use tally_trends::{App, BoardRules, Claim, NamedReader, Place, Ports, Reason, Rules, Top};
 use tokio::time::timeout;
 
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
@@ -55,13 +55,13 @@ impl World {
         let ports = Ports {
             tables: connection.clone(),
             join: Box::new(move || Ok(Box::new(broker.join("tally-trends", CHANGES)))),
-            changes: Topic::new(CHANGES, self.broker.reader("test", CHANGES)),
-            boards: Topic::new(BOARDS, self.broker.reader("test", BOARDS)),
+            changes: NamedReader::new(CHANGES, self.broker.reader("test", CHANGES)),
+            boards: NamedReader::new(BOARDS, self.broker.reader("test", BOARDS)),
             producer: Arc::new(self.broker.clone()),
         };
         let windows = ["1m", "10m"].map(|window| window.parse().unwrap()).to_vec();
         let rules = Rules { windows, boards: BoardRules::default(), regions: 10, keys: usize::MAX };
-        Running::start(App::with_ports(rules, ports), Host::new("trends").with_clock(self.clock))
+        Running::start(App::with_ports(None, rules, ports), Host::new("trends").with_clock(self.clock))
     }
 
     /// Feeds for this many seconds without new changes.
