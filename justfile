@@ -13,6 +13,19 @@ gate *args:
 night *args:
     .ci/night "$@"
 
+# format and lints, as the gate has them
+lint *args:
+    cargo fmt --all --check
+    cargo clippy --locked --workspace --all-targets -- -D warnings "$@"
+
+# bans, licenses and sources of dependencies
+deny *args:
+    cargo deny check bans licenses sources "$@"
+
+# attacks, simulated schedules and the scale model: just e2e --help
+e2e *args:
+    cargo run --release -p tally-e2e -- "$@"
+
 # the tests of every crate
 test *args:
     cargo test --workspace "$@"

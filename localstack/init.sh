@@ -35,5 +35,6 @@ topics() {
 
 case ${1:-} in
   tables | topics) "$@" ;;
-  *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;;
+  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;;
+  *) echo "init.sh: say tables TEMPLATE or topics; --help says more" >&2 && exit 2 ;;
 esac

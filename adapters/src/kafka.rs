@@ -36,7 +36,9 @@ mod topic_id;
 mod topics;
 mod wiring;
 
-pub use args::{ChangesTopic, KafkaArgs, LikesTopic, Mechanism, Settings, check_brokers, topic};
+pub use args::{
+    BlocksTopic, BoardsTopic, ChangesTopic, KafkaArgs, LikesTopic, Mechanism, Settings, check_brokers, topic,
+};
 pub use embedded::Embedded;
 pub use membership::Membership;
 pub use producer::{Producer, Transactions};

@@ -98,7 +98,6 @@ impl Arguments for Args {
 
     fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
-        invalid.ensure("read-units-per-second", self.rules.read_units != Some(0), "must be at least 1");
         invalid.gather(self.kafka.settings());
         invalid
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::json;
-use tally_core::audit::Summary;
+use tally_core::audit::{RunRecord, Summary};
 use tally_service::Clock;
 
 /// The bar's templates: while the number of rows is unknown, and once it is known.
@@ -52,7 +52,7 @@ impl Progress {
     }
 
     /// Removes the bar, and prints the summary.
-    pub(crate) fn finish(&self, run: impl std::fmt::Display, summary: &Summary) {
+    pub(crate) fn finish(&self, record: &RunRecord) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -60,9 +60,9 @@ impl Progress {
             return;
         }
         if self.bar.is_some() {
-            let _ = write!(std::io::stdout(), "recount {run}\n{summary}");
+            let _ = write!(std::io::stdout(), "recount {}\n{}", record.run, record.summary);
         } else {
-            let _ = writeln!(std::io::stdout(), "{}", json!({"run": run.to_string(), "summary": summary}));
+            let _ = writeln!(std::io::stdout(), "{}", record.to_json());
         }
     }
 

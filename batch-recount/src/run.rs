@@ -100,10 +100,11 @@ impl Run {
             never = self.report() => match never {},
         };
         let (left, at) = (ended.left + ended.doubtful, self.recount.calls.now());
-        let summary = self.put(Some(at), left).await?;
+        let kept = self.put(Some(at), left).await?;
         if let Some(progress) = &self.progress {
-            progress.finish(self.record.run, &summary);
+            progress.finish(&kept);
         }
+        let summary = kept.summary;
         let differs = self.record.dry_run && summary.found() > 0;
         let exit = if left == 0 && !differs { Exit::CLEAN } else { Exit::FAILED };
         if exit.is_clean() && !self.record.dry_run {
@@ -148,12 +149,12 @@ impl Run {
 
     /// Keeps the record: what this process and those it continues have found, and `left`, the row keys that are not
     /// settled.
-    async fn put(&self, ended: Option<UnixMillis>, left: u64) -> anyhow::Result<Summary> {
+    async fn put(&self, ended: Option<UnixMillis>, left: u64) -> anyhow::Result<RunRecord> {
         let (mut summary, calls) = (self.record.summary.clone(), &self.recount.calls);
         summary.add(self.recount.summary());
         let record = RunRecord { ended, summary: Summary { left, ..summary }, ..self.record.clone() };
         calls.write("keep the run's record", 1, || self.recount.ports.recounts.put_run(&record)).await?;
-        Ok(record.summary)
+        Ok(record)
     }
 }
 

@@ -24,7 +24,7 @@ use tally_core::changes::{BadMessage, Body, Message, Nonce, partition_of};
 use tally_core::ids::{RowKey, ShardCount};
 use tally_core::ports::log::Outgoing;
 use tally_core::topic::{Offset, Partition};
-use tally_service::{Chance, Patience, Stop};
+use tally_service::{Chance, Patience, Stop, within};
 
 use crate::app::Ports;
 use crate::calls::Calls;
@@ -53,6 +53,7 @@ pub struct Rules {
     #[arg(
         long = "read-units-per-second",
         env = "TALLY_READ_UNITS_PER_SECOND",
+        value_parser = within::<u32>(1..),
         value_name = "UNITS",
         help_heading = "Pace"
     )]

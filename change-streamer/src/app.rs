@@ -124,8 +124,7 @@ impl Program for App {
     const METRICS: &'static [Catalogue] = &[metrics::CATALOGUE];
 
     async fn build(args: Args) -> anyhow::Result<Self> {
-        let settings = args.settings();
-        let Args { store, kafka, cache, changes, likes, regions, .. } = args;
+        let Args { store, kafka, cache, changes, likes, settings, regions, .. } = args;
         let (kafka, prefix) = (kafka.settings()?, &store.table_prefix);
         let cache = cache.settings(prefix)?;
         let (connection, group) = (dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await, group_of(prefix));

@@ -1,6 +1,7 @@
 //! The streamer's arguments, which are its configuration.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -8,16 +9,18 @@ use tally_adapters::kafka::{self, ChangesTopic, KafkaArgs, LikesTopic};
 use tally_adapters::redis::CacheArgs;
 use tally_core::ids::Region;
 use tally_core::milestone::Ladder;
-use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, parse_duration, span, within};
 
-/// The longest `--poll-idle`: what the counters include is known only as of the last read of each stream shard.
-const POLL_IDLE_MOST: Duration = Duration::from_secs(10);
+const SECOND: Duration = Duration::from_secs(1);
 
-/// What the cache is here.
+/// `--poll-idle` is bounded: what the counters include is known only as of the last read of each stream shard.
+const POLL_IDLE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+
+/// The help of `--redis` in this program.
 const CACHE: &str = "The cache to keep right: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster \
                      separated by commas, or `off`; required";
 
-/// What the topic is for here.
+/// The help of `--topic` in this program.
 const TOPIC: &str = "The topic of counters whose definition names none; used only with --region-name";
 
 /// Copies the stream of like rows into the log `changes`, and keeps the counts and the cache from there
@@ -40,10 +43,6 @@ pub struct Args {
     pub changes: ChangesTopic,
     #[command(flatten)]
     pub settings: Settings,
-
-    /// Read every stream shard, also those of other workers: right, and as often as there are workers
-    #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]
-    pub no_leases: bool,
 
     #[command(flatten)]
     pub regions: RegionArgs,
@@ -138,22 +137,25 @@ pub struct Rules {
 
     /// How many requests to the counters are under way at once at most, of each partition; a request has up to 25 of
     /// them
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_name = "COUNT", help_heading = "Log")]
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 16, value_parser = within::<usize>(1..), value_name = "COUNT", help_heading = "Log")]
     pub concurrency: usize,
 
     /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
-    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
+    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = span(|span| POLL_IDLE.contains(&span), "must be between 1ms and 10s"), value_name = "SPAN", help_heading = "Stream")]
     pub poll_idle: Duration,
 
     /// How often the stream's shards are listed; children of a shard read here are found at once
-    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
+    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = span(|span| span >= SECOND, "must be at least 1s: the service limits listings"), value_name = "SPAN", help_heading = "Stream")]
     pub discover: Duration,
 
-    // `None`: no leases, every process reads everything.
     /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as
     /// often
-    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Stream")]
-    pub lease: Option<Duration>,
+    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = span(|span| span >= SECOND, "must be at least 1s"), value_name = "SPAN", help_heading = "Stream")]
+    pub lease: Duration,
+
+    /// Read every stream shard, also those of other workers: right, and as often as there are workers
+    #[arg(long, env = "TALLY_NO_LEASES", help_heading = "Stream")]
+    pub no_leases: bool,
 
     /// How many bytes the relay may be ahead of the fold of a partition; `None`: any number. The embedded Kafka deletes
     /// unread records.
@@ -174,27 +176,20 @@ impl Arguments for Args {
     }
 
     fn check(&self) -> Invalid {
-        let Self { store, kafka, cache, changes, settings: Settings { rules, .. }, regions, .. } = self;
+        let Self { store, kafka, cache, changes, regions, .. } = self;
         let mut invalid = Invalid::none();
         invalid.require("redis", cache.address());
         invalid.gather(cache.settings(&store.table_prefix));
-        invalid.ensure("concurrency", rules.concurrency >= 1, "must be at least 1");
-        let idle = Duration::from_millis(1)..=POLL_IDLE_MOST;
-        invalid.ensure("poll-idle", idle.contains(&rules.poll_idle), "must be between 1ms and 10s");
-        let second = Duration::from_secs(1);
-        invalid.ensure("discover", rules.discover >= second, "must be at least 1s: the service limits listings");
-        invalid.ensure("lease", rules.lease >= Some(second), "must be at least 1s");
         regions.check(&changes.changes_topic, &mut invalid);
         invalid.gather(kafka.settings());
         invalid
     }
 }
 
-impl Args {
-    /// Returns what the streamer does.
-    pub fn settings(&self) -> Settings {
-        let rules = &self.settings.rules;
-        Settings { rules: Rules { lease: rules.lease.filter(|_| !self.no_leases), ..*rules }, ..self.settings.clone() }
+impl Rules {
+    /// Returns how long a lease may stand still; `None` if there are none, and every process reads every stream shard.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        (!self.no_leases).then_some(self.lease)
     }
 }
 
@@ -229,7 +224,7 @@ mod tests {
         for text in ["0", "=-1", "1.5", "1000,100", "every:0", "x", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"] {
             let text = text.trim_start_matches('=');
             let error = with(&[&format!("--milestones={text}")]).unwrap_err();
-            assert!(error.contains("--milestones"), "{text}: {error}");
+            assert!(error.contains("--milestones (TALLY_MILESTONES)"), "{text}: {error}");
         }
     }
 
@@ -290,7 +285,7 @@ mod tests {
 
     #[test]
     fn without_leases_every_worker_reads_everything() {
-        assert_eq!(with(&["--no-leases"]).unwrap().settings().rules.lease, None);
-        assert_eq!(with(&[]).unwrap().settings(), Settings::default());
+        assert_eq!(with(&["--no-leases"]).unwrap().settings.rules.lease(), None);
+        assert_eq!(with(&[]).unwrap().settings.rules.lease(), Some(Duration::from_secs(6)));
     }
 }

@@ -94,7 +94,7 @@ impl Reading {
 impl Relaying {
     /// Starts the tasks of the relay.
     pub fn spawn(self, host: &Host, patience: &Patience) {
-        let sharing = self.rules.lease.map(|stale| {
+        let sharing = self.rules.lease().map(|stale| {
             let me = Worker(format!("{:016x}", host.chance().token()));
             Sharing { me, stale }
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
 use tally_core::register::Progress;
-use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, parse_duration};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, span, within};
 
 /// The most that `--concurrency` may be: more than any store answers at once.
 const MAX_CONCURRENCY: usize = 10_000;
@@ -41,28 +41,28 @@ pub struct ReadSettings {
     pub topics: TopicArgs,
 
     /// How long a record may wait in a batch before the batch is written
-    #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = span(|span| span <= Duration::from_secs(60), "must be at most a minute"), value_name = "SPAN", help_heading = "Batches")]
     pub linger: Duration,
 
     /// The most rows one request changes: 1 to 25
-    #[arg(long, env = "TALLY_BATCH_ROWS", default_value_t = 25, value_name = "COUNT", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_BATCH_ROWS", default_value_t = 25, value_parser = within(1..=Progress::STATEMENTS), value_name = "COUNT", help_heading = "Batches")]
     pub batch_rows: usize,
 
     /// The most bytes of records one batch holds
-    #[arg(long, env = "TALLY_BATCH_BYTES", default_value_t = 1 << 20, value_name = "BYTES", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_BATCH_BYTES", default_value_t = 1 << 20, value_parser = within::<usize>(1..), value_name = "BYTES", help_heading = "Batches")]
     pub batch_bytes: usize,
 
     /// The most requests under way at once, over all partitions
-    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_name = "COUNT", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_CONCURRENCY", default_value_t = 64, value_parser = within(1..=MAX_CONCURRENCY), value_name = "COUNT", help_heading = "Batches")]
     pub concurrency: usize,
 
     /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member
     /// back: at least `1h`
-    #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = parse_duration, value_name = "SPAN", help_heading = "Rows")]
+    #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = span(|span| span >= LEAST_TOMBSTONES, "must be at least an hour"), value_name = "SPAN", help_heading = "Rows")]
     pub tombstones: Duration,
 }
 
-/// The topic that a deployment's consumers share, and that of its dead letters.
+/// The topics of a deployment's consumers, and their group.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Topics", about = None, long_about = None)]
 pub struct TopicArgs {
@@ -117,11 +117,6 @@ impl Arguments for Args {
     fn check(&self) -> Invalid {
         let Self { kafka, read, .. } = self;
         let mut invalid = Invalid::none();
-        invalid.ensure("batch-rows", (1..=Progress::STATEMENTS).contains(&read.batch_rows), "must be 1 to 25");
-        invalid.ensure("batch-bytes", read.batch_bytes > 0, "must be more than nothing");
-        invalid.ensure("concurrency", (1..=MAX_CONCURRENCY).contains(&read.concurrency), "must be 1 to 10000");
-        invalid.ensure("tombstones", read.tombstones >= LEAST_TOMBSTONES, "must be at least an hour");
-        invalid.ensure("linger", read.linger <= Duration::from_secs(60), "must be at most a minute");
         let letters = read.topics.letters();
         invalid.ensure("dead-letter-topic", letters != read.topics.likes.topic, "is the topic of likes itself");
         invalid.accept("dead-letter-topic", kafka::topic(&letters));

@@ -206,7 +206,7 @@ impl Program for App {
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
             Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
         };
-        let (boards, blocks) = (reader(&config.boards_topic)?, reader(&config.blocks_topic)?);
+        let (boards, blocks) = (reader(&config.boards.boards_topic)?, reader(&config.blocks.blocks_topic)?);
         let partitions = kafka.map(topics);
         Ok(Self { partitions, boards, blocks, ..Self::with_ports(store.shards, config, ports) })
     }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri};
 use clap::Parser;
-use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
+use tally_adapters::kafka::{BlocksTopic, BoardsTopic, KafkaArgs, LikesTopic};
 use tally_adapters::redis::CacheArgs;
 use tally_core::spread::SumPolicy;
-use tally_service::{Arguments, CommonArgs, Invalid, Limits, Secret, StoreArgs, parse_duration};
+use tally_service::{
+    Arguments, CommonArgs, Invalid, Limits, Secret, StoreArgs, parse_duration, some_span, span, within,
+};
 use tower_http::cors::AllowOrigin;
 
 use crate::auth::TokenList;
@@ -19,21 +21,28 @@ use crate::auth::TokenList;
 const BROKERS: &str = "Bootstrap servers, HOST:PORT separated by commas; with them likes and unlikes are taken, without them \
                        those routes are 404";
 
-/// What the cache is for here.
+/// The help of these flags in this program.
+const BOARDS: &str = "Lists of what is trending: the topic that `tally-trends` writes with the flag of this name; without it \
+                      those routes are 404. Needs --brokers";
+const BLOCKS: &str = "Ids that lists of what is trending leave out: a compacted topic, in which an id is a key, and blocked \
+                      while it has a value that is not empty. Needs --boards-topic; nothing is listed before it was read to \
+                      its end";
+
+/// The help of `--redis` in this program.
 const CACHE: &str = "The shared cache: `redis://host:port`, `rediss://` with TLS, several nodes of a cluster separated by \
                      commas; `off` or an empty value reads the table alone";
 
-/// What the topic is for here.
-const TOPIC: &str = "The topic of likes, and of each counter whose definition names no other: the consumer's, which \
-                     events are written to";
+/// The help of `--topic` in this program.
+const TOPIC: &str = "The consumer's topic of likes, and of each counter whose definition names no other. Events are \
+                     written to it";
 
 /// The most by which the beginning of a read may precede a request that it answers. Before a recount corrects a
 /// counter, it marks the number as doubtful for longer than that, so no answer calls the uncorrected number exact
 /// afterwards.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
-/// More than any process can have open.
-const MOST_CONNECTIONS: usize = 1_000_000;
+/// What is said of a `--local-ttl` that is longer.
+const TOO_LONG: &str = "must be at most 1s: so long a count that was corrected may be answered as it was";
 
 /// How long a read of the tables may wait for its turn.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -43,6 +52,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[command(name = "tally-count-api", version)]
 #[command(mut_arg("brokers", |arg| arg.help(BROKERS)))]
 #[command(mut_arg("redis", |arg| arg.help(CACHE)), mut_arg("topic", |arg| arg.help(TOPIC)))]
+#[command(mut_arg("boards_topic", |arg| arg.help(BOARDS)), mut_arg("blocks_topic", |arg| arg.help(BLOCKS)))]
 pub struct Args {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -139,41 +149,37 @@ pub struct Config {
     pub admin_token: Option<Secret>,
 
     /// How long a count stays in this process's memory, a second at most; 0 turns that off
-    #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = span(|span| span <= LONGEST, TOO_LONG), value_name = "SPAN", help_heading = "Reading")]
     pub local_ttl: Duration,
 
     /// How many counts stay in this process's memory at most
-    #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_name = "COUNT", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_parser = within::<u64>(1..), value_name = "COUNT", help_heading = "Reading")]
     pub local_posts: u64,
 
     /// How old the `as_of` of a count may be that answers call fresh; a count is read again once it is older than half of that
-    #[arg(long, env = "TALLY_FRESH_WITHIN", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_FRESH_WITHIN", default_value = "10s", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
     pub fresh_within: Duration,
 
     /// How long the cache may take to answer before the table is read
-    #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
     pub cache_budget: Duration,
 
     #[command(flatten)]
     pub table: Bounds,
 
     /// Posts that streams of live counts listen to at once; each stream counts each of its posts
-    #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_name = "COUNT", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_parser = within::<usize>(1..), value_name = "COUNT", help_heading = "Reading")]
     pub listeners: usize,
 
     /// How often an idle stream of live counts sends a comment
-    #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
     pub heartbeat: Duration,
 
-    /// Lists of what is trending: the topic that `tally-trends` writes with the flag of this name; without it those routes
-    /// are 404. Needs --brokers
-    #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
-    pub boards_topic: Option<String>,
+    #[command(flatten)]
+    pub boards: BoardsTopic,
 
-    /// Ids that lists of what is trending leave out: a compacted topic, in which an id is a key, and blocked while it has a
-    /// value that is not empty. Needs --boards-topic; nothing is listed before it was read to its end
-    #[arg(long, env = "TALLY_BLOCKS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Reading")]
-    pub blocks_topic: Option<String>,
+    #[command(flatten)]
+    pub blocks: BlocksTopic,
 
     #[command(flatten)]
     pub likes: LikesTopic,
@@ -183,7 +189,7 @@ pub struct Config {
     pub sum_policy: SumPolicy,
 
     /// How long an acknowledgement may take
-    #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Writing")]
+    #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = some_span(), value_name = "SPAN", help_heading = "Writing")]
     pub write_budget: Duration,
 }
 
@@ -196,13 +202,14 @@ pub struct Bounds {
         long = "table-concurrency",
         env = "TALLY_TABLE_CONCURRENCY",
         default_value_t = 256,
+        value_parser = within(1..=tally_service::http::MOST_CONNECTIONS),
         value_name = "COUNT",
         help_heading = "Reading"
     )]
     pub concurrency: usize,
 
     /// How long a read of the tables may take
-    #[arg(long = "table-budget", env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = parse_duration, value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long = "table-budget", env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
     pub budget: Duration,
 
     /// How long a read may wait for its turn.
@@ -265,36 +272,12 @@ impl Config {
 
     /// Adds to `invalid` each setting that is wrong, alone or beside others.
     fn check(&self, takes_writes: bool, invalid: &mut Invalid) {
-        let counts = [
-            ("connections", self.limits.connections, MOST_CONNECTIONS),
-            ("table-concurrency", self.table.concurrency, MOST_CONNECTIONS),
-            ("listeners", self.listeners, self.limits.connections),
-        ];
-        for (flag, count, most) in counts {
-            invalid.ensure(flag, (1..=most).contains(&count), format!("must be from 1 to {most}"));
-        }
-        let has_brokers = self.boards_topic.is_none() || takes_writes;
+        let most = self.limits.connections;
+        invalid.ensure("listeners", self.listeners <= most, format!("must be at most {most}, as --connections"));
+        let has_brokers = self.boards.boards_topic.is_none() || takes_writes;
         invalid.ensure("brokers", has_brokers, "missing, and --boards-topic needs it");
-        let has_lists = self.blocks_topic.is_none() || self.boards_topic.is_some();
+        let has_lists = self.blocks.blocks_topic.is_none() || self.boards.boards_topic.is_some();
         invalid.ensure("boards-topic", has_lists, "missing, and --blocks-topic needs it");
-        invalid.ensure("local-posts", self.local_posts >= 1, "must be at least 1; --local-ttl 0 turns the memory off");
-        invalid.ensure(
-            "local-ttl",
-            self.local_ttl <= LONGEST,
-            "must be at most 1s: so long a count that was corrected may be answered as it was",
-        );
-        let spans = [
-            ("header-time", self.limits.header_time),
-            ("unread-time", self.limits.unread_time),
-            ("cache-budget", self.cache_budget),
-            ("table-budget", self.table.budget),
-            ("heartbeat", self.heartbeat),
-            ("fresh-within", self.fresh_within),
-            ("write-budget", self.write_budget),
-        ];
-        for (flag, span) in spans {
-            invalid.ensure(flag, !span.is_zero(), "must be more than nothing");
-        }
         let of_writing = [
             ("write-token-file", self.write_token_file.is_some()),
             ("write-token", self.write_token.is_some()),
@@ -397,7 +380,7 @@ mod tests {
         for flag in ["--read-token", "--write-token", "--admin-token"] {
             let file = format!("{flag}-file=/nowhere");
             let both = Args::checked(&["--brokers", "b:9092", flag, "canary", &file]).unwrap_err();
-            assert!(both.contains("cannot be used with") && !both.contains("canary"), "{both}");
+            assert!(both.contains("contradicts") && !both.contains("canary"), "{both}");
             let empty = Args::checked(&["--brokers", "b:9092", flag, ""]).unwrap_err();
             assert!(empty.contains(&format!("{flag} (")) && empty.contains("is empty"), "{empty}");
         }

@@ -2,7 +2,7 @@
 //! `routes.rs`, logs why a connection ended badly, and drains all of them when the process stops.
 
 mod alarm;
-mod connections;
+mod begun;
 mod http2;
 
 use std::error::Error as _;
@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tally_service::http::{Acceptor, HEADER_BYTES, hanging_up};
+use tally_service::http::{Acceptor, Ending, HEADER_BYTES, hanging_up};
 use tally_service::{Limits, Stop, Task};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +30,7 @@ use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
-use connections::{Connections, Ending, begun};
+use begun::begun;
 
 /// The most headers of a request.
 const HEADERS: usize = 64;
@@ -68,23 +68,29 @@ impl Server {
     pub fn new(listener: TcpListener, front: Front, limits: Limits) -> Self {
         Self { acceptor: Acceptor::new(listener, limits.connections), front, limits }
     }
+}
 
-    /// Serves a connection until the client closes it, or until `ending` fires and the current answer is finished.
-    fn serve(&self, stream: TcpStream, peer: SocketAddr, ending: Ending) -> impl Future<Output = ()> + Send + 'static {
-        let (front, peer, limits) = (self.front.clone(), Peer::from(peer.ip()), self.limits);
-        let counted = HTTP_CONNECTIONS.one_more(&[]);
-        async move {
-            let _counted = counted;
-            let (reading, writing) = stream.into_split();
-            match select(pin!(timeout(limits.header_time, begun(reading))), ending).await {
-                Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
-                    let stream = join(reading, hanging_up(writing, limits.unread_time));
-                    version(is_http2, stream, front, peer, limits, ending).await;
-                }
-                // The client left before it sent a request.
-                Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
-                Either::Left((Err(_), _)) => slow(&peer),
+/// Serves a connection until the client closes it, or until `ending` fires and the current answer is finished.
+fn serve(
+    front: &Front,
+    limits: Limits,
+    stream: TcpStream,
+    peer: SocketAddr,
+    ending: Ending,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (front, peer) = (front.clone(), Peer::from(peer.ip()));
+    let counted = HTTP_CONNECTIONS.one_more(&[]);
+    async move {
+        let _counted = counted;
+        let (reading, writing) = stream.into_split();
+        match select(pin!(timeout(limits.header_time, begun(reading))), ending).await {
+            Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
+                let stream = join(reading, hanging_up(writing, limits.unread_time));
+                version(is_http2, stream, front, peer, limits, ending).await;
             }
+            // The client left before it sent a request.
+            Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
+            Either::Left((Err(_), _)) => slow(&peer),
         }
     }
 }
@@ -192,20 +198,8 @@ fn is_unread(error: &hyper::Error) -> bool {
 
 impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let mut connections = Connections::default();
-        while let Some((stream, peer, permit)) = self.acceptor.next(&stop).await {
-            connections.open(|ending| {
-                let served = self.serve(stream, peer, ending);
-                async move {
-                    served.await;
-                    drop(permit);
-                }
-            });
-        }
-        drop(self.acceptor);
-        if stop.until_last_call(connections.drain()).await.is_err() {
-            tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
-        }
+        let Self { acceptor, front, limits } = self;
+        acceptor.run(&stop, |stream, peer, ending| serve(&front, limits, stream, peer, ending)).await;
         Ok(())
     }
 }

@@ -9,7 +9,9 @@ use tally_adapters::{dynamodb, kafka, redis};
 use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
-use tally_service::{Arguments, CommonArgs, Invalid, Listen, Secret, StoreArgs, parse_duration};
+use tally_service::{
+    Arguments, CommonArgs, Invalid, Listen, Secret, StoreArgs, parse_duration, some_span, span, within,
+};
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it
 ///
@@ -42,7 +44,7 @@ pub struct Args {
     pub milestones: Option<Ladder>,
 
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
-    #[arg(long, env = "TALLY_DURATION", value_parser = parse_duration, value_name = "SPAN", help_heading = "Load")]
+    #[arg(long, env = "TALLY_DURATION", value_parser = some_span(), value_name = "SPAN", help_heading = "Load")]
     pub duration: Option<Duration>,
 
     /// Seed of the load, of chaos and of the embedded DynamoDB
@@ -85,7 +87,7 @@ pub struct Args {
     pub redis: Option<Secret>,
 
     /// How long the embedded DynamoDB keeps records of its stream, which are most of what it has in memory
-    #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = parse_duration, value_name = "SPAN", help_heading = "Engines")]
+    #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = span(|span| span >= Duration::from_secs(60), TOO_SHORT), value_name = "SPAN", help_heading = "Engines")]
     pub stream_retention: Duration,
 
     /// A change appears in the embedded DynamoDB's stream at some moment within this bound; at once if absent
@@ -136,26 +138,29 @@ pub struct Args {
 pub struct LoadArgs {
     /// Events a second to aim at, most of them likes and unlikes; the load makes fewer where it is held back or has no more
     /// to give
-    #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_name = "COUNT", help_heading = "Load")]
+    #[arg(long, env = "TALLY_RATE", default_value_t = 500, value_parser = within::<u32>(1..), value_name = "COUNT", help_heading = "Load")]
     pub rate: u32,
 
     /// Posts that the load is about
-    #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_name = "COUNT", help_heading = "Load")]
+    #[arg(long, env = "TALLY_POSTS", default_value_t = 100, value_parser = within::<u32>(1..), value_name = "COUNT", help_heading = "Load")]
     pub posts: u32,
 
     /// Users of the load; a user likes a post at most once and retweets it at most once, so there are at most posts times users
     /// rows of each
-    #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_name = "COUNT", help_heading = "Load")]
+    #[arg(long, env = "TALLY_USERS", default_value_t = 1000, value_parser = within::<u32>(1..), value_name = "COUNT", help_heading = "Load")]
     pub users: u32,
 
     /// Share of the likes, retweets and replies that are taken back: 0 to 1
-    #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_name = "SHARE", help_heading = "Load")]
+    #[arg(long, env = "TALLY_UNLIKE_RATIO", default_value_t = 0.3, value_parser = within(0.0..=1.0), value_name = "SHARE", help_heading = "Load")]
     pub unlike_ratio: f64,
 
     /// Share of the events that are about the first post: 0 to 1
-    #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_name = "SHARE", help_heading = "Load")]
+    #[arg(long, env = "TALLY_HOT_SHARE", default_value_t = 0.1, value_parser = within(0.0..=1.0), value_name = "SHARE", help_heading = "Load")]
     pub hot_share: f64,
 }
+
+/// What is said of a shorter `--stream-retention`.
+const TOO_SHORT: &str = "must be at least 1m, or records are gone before they are read";
 
 /// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
 const MOST_PAIRS: u64 = 1 << 28;
@@ -274,15 +279,8 @@ fn emulated(args: &Args) -> tally_emulator::Config {
 
 fn check(args: &Args, invalid: &mut Invalid) {
     let load = &args.load;
-    for (flag, count) in [("rate", load.rate), ("posts", load.posts), ("users", load.users)] {
-        invalid.ensure(flag, count >= 1, "must be at least 1");
-    }
     let pairs = u64::from(load.posts) * u64::from(load.users);
     invalid.ensure("users", pairs <= MOST_PAIRS, format!("posts times users must be at most {MOST_PAIRS}"));
-    for (flag, share) in [("unlike-ratio", load.unlike_ratio), ("hot-share", load.hot_share)] {
-        invalid.ensure(flag, (0.0..=1.0).contains(&share), "must be from 0 to 1");
-    }
-    invalid.ensure("duration", args.duration.is_none_or(|span| !span.is_zero()), "must be more than nothing");
     invalid.ensure("verify", !args.verify || args.duration.is_some(), "needs a load that ends: give --duration");
     invalid.ensure("verify", !args.verify || !args.no_load, "contradicts --no-load");
     let embedded = args.dynamodb_endpoint.is_none();
@@ -307,8 +305,6 @@ fn check(args: &Args, invalid: &mut Invalid) {
         let is_one = args.regions == 1;
         invalid.ensure(flag, !given || is_one, "contradicts --regions 2: each Region has embedded engines of its own");
     }
-    let long = args.stream_retention >= Duration::from_secs(60);
-    invalid.ensure("stream-retention", long, "must be at least 1m, or records are gone before they are read");
     let in_time = args.stream_delay.is_none_or(|delay| delay < args.stream_retention);
     let gone = "must be shorter than --stream-retention, or records are gone before they can be read";
     invalid.ensure("stream-delay", in_time, gone);
@@ -338,7 +334,6 @@ fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpL
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
@@ -389,7 +384,7 @@ mod tests {
         }
         for ladder in ["0", "-1", "1.5", "1000,100", "x"] {
             let said = checked(&[&format!("--milestones={ladder}")]).unwrap_err();
-            assert!(said.contains("--milestones"), "{said}");
+            assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
         }
         for flag in ["--store-latency", "--store-batch-latency", "--store-call-latency"] {
             assert!(checked(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");

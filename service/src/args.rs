@@ -5,6 +5,7 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use clap::{Args, Command, CommandFactory, Parser};
 use tally_core::ids::ShardCount;
 
 use crate::Invalid;
+use crate::run::Arguments;
 use crate::telemetry::{Filter, LogFormat};
 
 /// The arguments of every process. Flatten them after a binary's own arguments; otherwise help lists those under the
@@ -117,13 +119,23 @@ pub fn defaults<A: Args>() -> A {
     A::from_arg_matches(&command.get_matches_from([""; 0])).expect("each has a default")
 }
 
+/// Reads the arguments `given`, the program's name first, and checks them. Notes every mistake in `invalid`.
+///
+/// # Errors
+/// Those of [`parse`].
+pub(crate) fn read<A: Arguments>(given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
+    let args: A = parse(given, invalid)?;
+    invalid.extend_without(args.check());
+    Ok(args)
+}
+
 /// Reads the arguments `given`, the program's name first. An argument that is unknown or whose value is refused is noted
 /// in `invalid`, and then counts as not given: so one mistake hides no other.
 ///
 /// # Errors
 /// What is refused for another reason, such as a missing argument; and help and the version. `None` if only an argument
 /// is missing that is noted.
-pub(crate) fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
+fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
     let (mut command, mut refused) = (A::command(), BTreeSet::new());
     loop {
         let error = match command.clone().try_get_matches_from(&given).and_then(|found| A::from_arg_matches(&found)) {
@@ -141,18 +153,20 @@ pub(crate) fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) 
         let (is_new, flag) = (refused.insert(flag(shown).to_owned()), flag(shown).to_owned());
         let known = command.get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"));
         given = match (error.kind(), known) {
-            (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(known)) if is_new => {
+            (ErrorKind::ValueValidation | ErrorKind::InvalidValue | ErrorKind::ArgumentConflict, Some(known))
+                if is_new =>
+            {
                 match known.get_env() {
                     Some(_) => invalid.add(&flag, problem(&error)),
                     None => invalid.add_variable(&flag, problem(&error)),
                 }
-                let id = known.get_id().clone();
+                let (id, takes_value) = (known.get_id().clone(), known.get_action().takes_values());
                 command = command.mut_arg(id, |arg| arg.env(None));
-                without(given, &flag)
+                without(given, &flag, takes_value)
             }
             (ErrorKind::UnknownArgument, _) if is_new && flag.starts_with("--") => {
                 invalid.add_variable(&flag, unknown(&error));
-                without(given, shown.split('=').next().unwrap_or(shown))
+                without(given, shown.split('=').next().unwrap_or(shown), true)
             }
             _ => return Err(Some(error)),
         };
@@ -174,8 +188,18 @@ fn unknown(error: &clap::Error) -> String {
     format!("there is no such argument{similar}")
 }
 
-/// Returns what is wrong with the value of an argument.
+/// Returns what is wrong with an argument that is known.
 fn problem(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::ArgumentConflict {
+        return match (error.get(ContextKind::InvalidArg), error.get(ContextKind::PriorArg)) {
+            (given, prior) if given == prior => "is given more than once".to_owned(),
+            (_, Some(ContextValue::String(prior))) => format!("contradicts {}", flag(prior)),
+            (_, Some(ContextValue::Strings(prior))) => {
+                format!("contradicts {}", prior.iter().map(|prior| flag(prior)).collect::<Vec<_>>().join(", "))
+            }
+            _ => "contradicts another argument".to_owned(),
+        };
+    }
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(cause), _) => cause.to_string(),
         (None, Some(ContextValue::Strings(values))) if !values.is_empty() => {
@@ -185,15 +209,47 @@ fn problem(error: &clap::Error) -> String {
     }
 }
 
-/// Removes `--flag value` and `--flag=value`.
-fn without(given: Vec<OsString>, flag: &str) -> Vec<OsString> {
+/// Removes `--flag` and `--flag=value`, and `--flag value` if it takes one.
+fn without(given: Vec<OsString>, flag: &str, takes_value: bool) -> Vec<OsString> {
     let starts = |word: &OsString, start: &str| word.as_encoded_bytes().starts_with(start.as_bytes());
     let (with_value, mut after) = (format!("{flag}="), false);
     let mut is_of_it = |word: &OsString| {
-        let is_its_value = std::mem::replace(&mut after, *word == *flag) && !starts(word, "--");
+        let is_its_value = std::mem::replace(&mut after, *word == *flag) && takes_value && !starts(word, "--");
         is_its_value || after || starts(word, &with_value)
     };
     given.into_iter().filter(|word| !is_of_it(word)).collect()
+}
+
+/// Returns a clap `value_parser` of numbers within these bounds. `T` has to be the type of the argument: clap finds
+/// another one only when it reads it.
+pub fn within<T>(
+    bounds: impl RangeBounds<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + fmt::Display,
+{
+    move |text| {
+        let value = text.parse().map_err(|_| "not such a number".to_owned())?;
+        match (bounds.start_bound(), bounds.end_bound()) {
+            _ if bounds.contains(&value) => Ok(value),
+            (Bound::Included(least), Bound::Included(most)) => Err(format!("must be from {least} to {most}")),
+            (Bound::Included(least), _) => Err(format!("must be at least {least}")),
+            _ => Err("out of bounds".to_owned()),
+        }
+    }
+}
+
+/// Returns a clap `value_parser` of durations for which `holds`; `rule` is what is said of others.
+pub fn span(
+    holds: fn(Duration) -> bool,
+    rule: &'static str,
+) -> impl Fn(&str) -> Result<Duration, &'static str> + Clone + Send + Sync + 'static {
+    move |text| parse_duration(text).and_then(|span| if holds(span) { Ok(span) } else { Err(rule) })
+}
+
+/// Returns a clap `value_parser` of durations that are more than nothing.
+pub fn some_span() -> impl Fn(&str) -> Result<Duration, &'static str> + Clone + Send + Sync + 'static {
+    span(|span| !span.is_zero(), "must be more than nothing")
 }
 
 /// The units of a duration, in milliseconds.
@@ -253,6 +309,9 @@ mod tests {
         /// Needs them
         #[arg(long, requires = "brokers", hide = true)]
         needs_brokers: bool,
+        /// Contradicts them
+        #[arg(long, conflicts_with = "brokers", value_parser = within::<u8>(1..=2), hide = true)]
+        without: Option<u8>,
         #[command(flatten)]
         store: StoreArgs,
         #[command(flatten)]
@@ -324,6 +383,12 @@ mod tests {
             format!("--broker: {none}{similar}; --nothing: {none}{nothing}; --brokers: {none}{one_word}; --shards (");
         assert!(args.is_ok() && said.starts_with(&expected) && !said.contains("canary"), "{said}");
         assert!(read(&["--shards", "13", "-x"]).0.unwrap_err().is_some());
+        let (args, said) =
+            read(&["--without", "1", "--brokers", "b", "--log", "info", "--log", "info", "--shards", "13"]);
+        assert!(args.unwrap().brokers.is_some_and(|brokers| brokers == "b"), "{said}");
+        let twice = "--log (TALLY_LOG): is given more than once; --shards (";
+        assert!(said.starts_with(twice) && said.ends_with("; --without: contradicts --brokers"), "{said}");
+        assert_eq!(read(&["--without", "3"]).1, "--without: must be from 1 to 2");
         let (args, said) = read(&["--store", "x", "--needs-brokers"]);
         assert!(args.unwrap_err().is_some() && said.starts_with("--store: "), "{said}");
         assert!(read(&["--brokers", "", "--needs-brokers"]).0.unwrap_err().is_none());

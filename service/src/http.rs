@@ -1,10 +1,11 @@
 //! Serves a router over HTTP/1.1 within limits, and drains it on shutdown.
 
+mod connections;
 pub mod same_site;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,24 +15,28 @@ use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use clap::Args;
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 
+use self::connections::Connections;
+pub use self::connections::Ending;
 use crate::config::setting;
-use crate::{Stop, Task, Unfit, defaults, parse_duration};
+use crate::{Stop, Task, Unfit, defaults, some_span, within};
 
 /// How many connections wait to be accepted: as many as tokio's own listener has.
 const BACKLOG: u32 = 1024;
 
 /// How long to wait after `accept` fails, as it does when the process has no file descriptor left.
 const REST: Duration = Duration::from_millis(100);
+
+/// More than any process can have open.
+pub const MOST_CONNECTIONS: usize = 1_000_000;
 
 /// The most bytes of a request's line and headers. hyper reads at least 8 KiB at once.
 pub const HEADER_BYTES: usize = 16 * 1024;
@@ -41,15 +46,15 @@ pub const HEADER_BYTES: usize = 16 * 1024;
 #[command(about = None, long_about = None)]
 pub struct Limits {
     /// Connections at once; more wait
-    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_name = "COUNT", help_heading = "HTTP")]
+    #[arg(long, env = "TALLY_CONNECTIONS", default_value_t = 10_000, value_parser = within(1..=MOST_CONNECTIONS), value_name = "COUNT", help_heading = "HTTP")]
     pub connections: usize,
 
     /// How long a request's headers may take, and how long a connection may be idle
-    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = some_span(), value_name = "SPAN", help_heading = "HTTP")]
     pub header_time: Duration,
 
     /// How long an answer may wait for its client to read any of it
-    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = parse_duration, value_name = "SPAN", help_heading = "HTTP")]
+    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = some_span(), value_name = "SPAN", help_heading = "HTTP")]
     pub unread_time: Duration,
 }
 
@@ -164,8 +169,30 @@ impl Acceptor {
         Self { listener, permits: Arc::new(Semaphore::new(connections)) }
     }
 
+    /// Serves connections, each by a task of its own, until asked to stop. Then tells them to end, and waits for those
+    /// that do in time.
+    pub async fn run<F>(self, stop: &Stop, serve: impl Fn(TcpStream, SocketAddr, Ending) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut connections = Connections::default();
+        while let Some((stream, peer, permit)) = self.next(stop).await {
+            connections.open(|ending| {
+                let served = serve(stream, peer, ending);
+                async move {
+                    served.await;
+                    drop(permit);
+                }
+            });
+        }
+        drop(self);
+        if stop.until_last_call(connections.drain()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
+        }
+    }
+
     /// Returns the next connection, and a permit to keep while it is open. `None` if asked to stop.
-    pub async fn next(&self, stop: &Stop) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    async fn next(&self, stop: &Stop) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
         loop {
             match stop.unless_requested(self.accept()).await.ok()? {
                 Ok(accepted) => return Some(accepted),
@@ -200,34 +227,28 @@ impl Server {
         let acceptor = Acceptor::new(listener, limits.connections);
         Self { acceptor, router: router.layer(from_fn(only_of_one_host)), limits }
     }
-
-    fn http(&self) -> hyper::server::conn::http1::Builder {
-        let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(self.limits.header_time).max_header_size(HEADER_BYTES);
-        http
-    }
 }
 
 impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let draining = GracefulShutdown::new();
-        // Dropping the set with this task closes its connections.
-        let mut connections = JoinSet::new();
-        while let Some((stream, _, permit)) = self.acceptor.next(&stop).await {
-            while connections.try_join_next().is_some() {}
-            let service = TowerToHyperService::new(self.router.clone());
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(self.limits.header_time).max_header_size(HEADER_BYTES);
+        let serve = |stream, _, mut ending: Ending| {
             let stream = TokioIo::new(hanging_up(stream, self.limits.unread_time));
-            let connection = draining.watch(self.http().serve_connection(stream, service));
-            connections.spawn(async move {
+            let connection = http.serve_connection(stream, TowerToHyperService::new(self.router.clone()));
+            async move {
+                let mut connection = pin!(connection);
                 // A client may break the protocol or go away at any time.
-                let _ = connection.await;
-                drop(permit);
-            });
-        }
-        drop(self.acceptor);
-        if stop.until_last_call(draining.shutdown()).await.is_err() {
-            tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
-        }
+                tokio::select! {
+                    _ = connection.as_mut() => {}
+                    _ = &mut ending => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = connection.await;
+                    }
+                }
+            }
+        };
+        self.acceptor.run(&stop, serve).await;
         Ok(())
     }
 }

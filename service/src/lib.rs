@@ -22,7 +22,7 @@ pub mod telemetry;
 mod variables;
 mod wait;
 
-pub use args::{CommonArgs, Listen, StoreArgs, defaults, parse_duration, reference, text};
+pub use args::{CommonArgs, Listen, StoreArgs, defaults, parse_duration, reference, some_span, span, text, within};
 pub use chance::Chance;
 pub use clock::{Clock, StoreClock};
 pub use config::Invalid;

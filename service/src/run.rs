@@ -1,5 +1,6 @@
 //! The entry point of every binary: arguments, telemetry, the service, signals and the exit code.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,10 +25,10 @@ const LEFTOVERS: Duration = Duration::from_millis(50);
 
 /// The arguments of a binary, which are its configuration.
 pub trait Arguments: Parser + Send {
-    /// Returns those that every binary has.
+    /// Returns the arguments that every binary has.
     fn common(&self) -> &CommonArgs;
 
-    /// Returns every mistake that the parser of one argument cannot see.
+    /// Returns every mistake that parsing did not find.
     fn check(&self) -> Invalid;
 
     /// Returns how long to wait for a dependency that does not answer. A service waits without a limit.
@@ -35,19 +36,22 @@ pub trait Arguments: Parser + Send {
         None
     }
 
-    /// Returns where to serve the admin routes. A subcommand that runs beside the service returns [`Listen::Off`].
+    /// Returns where to serve the admin routes. A run that ends by itself returns [`Listen::Off`].
     fn admin_listen(&self) -> Listen {
         self.common().admin_listen
     }
 
-    /// Reads and checks a command line, without its program's name, as a test needs it.
+    /// Parses and checks a command line without the program's name, for tests.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Everything that is wrong with it.
     fn checked(line: &[&str]) -> Result<Self, String> {
-        let args = Self::try_parse_from(std::iter::once(&"program").chain(line)).map_err(|error| error.to_string())?;
-        let invalid = args.check();
-        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
+        let (mut invalid, given) = (Invalid::none(), std::iter::once(&"program").chain(line).map(OsString::from));
+        match args::read(given.collect(), &mut invalid) {
+            Ok(args) if invalid.is_empty() => Ok(args),
+            Err(Some(error)) => Err(format!("{invalid}{error}")),
+            _ => Err(invalid.to_string()),
+        }
     }
 }
 
@@ -71,7 +75,7 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     command.build();
     let (name, version) = (command.get_name().to_owned(), command.get_version().unwrap_or("unknown").to_owned());
     let mut invalid = Invalid::none();
-    let args: P::Args = match args::parse(std::env::args_os().collect(), &mut invalid) {
+    let args: P::Args = match args::read(std::env::args_os().collect(), &mut invalid) {
         Ok(args) => args,
         // Help and version go to standard output and are not errors. Neither is a closed pipe.
         Err(Some(help)) if !help.use_stderr() && invalid.is_empty() => {
@@ -89,7 +93,6 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     let (common, admin, patience) = (args.common().clone(), args.admin_listen(), args.patience());
     invalid.extend(variables::unknown(&command, variables::environment()));
     invalid.extend(environment());
-    invalid.extend_without(args.check());
     if !invalid.is_empty() {
         let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");
         return Exit::CONFIG.into();

@@ -1,6 +1,5 @@
 //! Text that must not be shown: it prints as `***`.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -47,9 +46,9 @@ impl SecretFile {
     }
 }
 
-impl From<OsString> for SecretFile {
-    fn from(path: OsString) -> Self {
-        Self { path: path.into(), read: Arc::default() }
+impl From<PathBuf> for SecretFile {
+    fn from(path: PathBuf) -> Self {
+        Self { path, read: Arc::default() }
     }
 }
 
@@ -87,8 +86,8 @@ mod tests {
     fn the_file_of_a_secret_is_read_once() {
         let path = std::env::temp_dir().join(format!("tally-secret-once-{}", std::process::id()));
         std::fs::write(&path, "canary\n").unwrap();
-        let file = SecretFile::from(path.clone().into_os_string());
-        let (one, other) = (file.clone(), SecretFile::from(path.clone().into_os_string()));
+        let file = SecretFile::from(path.clone());
+        let (one, other) = (file.clone(), SecretFile::from(path.clone()));
         assert_eq!(one.secret(), Ok(Secret::from("canary".to_owned())));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(file.secret(), one.secret());

@@ -276,6 +276,6 @@ impl Program for App {
         let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&args.store)).await;
         let (kafka, changes) = (args.kafka.settings()?, &args.changes.changes_topic);
         let ports = Ports::over(&connection, &kafka, &args.group(), changes, args.boards_topic()?)?;
-        Ok(Self::with_ports(args.store.shards, args.rules(), ports))
+        Ok(Self::with_ports(args.store.shards, args.effective_rules(), ports))
     }
 }

@@ -3,18 +3,15 @@
 use std::collections::BTreeSet;
 
 use clap::Parser;
-use tally_adapters::kafka::{self, ChangesTopic, KafkaArgs};
-use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs};
+use tally_adapters::kafka::{BoardsTopic, ChangesTopic, KafkaArgs};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, within};
 
 use crate::{BoardRules, Window};
-
-/// The allowed lengths of a partition's list.
-const LIST: std::ops::RangeInclusive<usize> = 100..=1_000;
 
 /// Fewer keys would not fill the lists.
 const LEAST_KEYS: usize = 10_000;
 
-/// What the log of changes is to have here.
+/// The help of `--changes-topic` in this program, which needs a longer retention.
 const CHANGES: &str = "The change-streamer's log of changes; its retention has to exceed the \
                        longest window by 3 h";
 
@@ -23,6 +20,7 @@ const CHANGES: &str = "The change-streamer's log of changes; its retention has t
 #[command(name = "tally-trends", version)]
 #[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9097")))]
 #[command(mut_arg("changes_topic", |arg| arg.help(CHANGES)))]
+#[command(mut_arg("boards_topic", |arg| arg.help("Compacted topic to which lists are written, as in count-api's flag of this name; required")))]
 #[command(mut_arg("brokers", |arg| arg.help("Bootstrap servers, HOST:PORT separated by commas; required")))]
 pub struct Args {
     #[command(flatten)]
@@ -35,9 +33,8 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) changes: ChangesTopic,
 
-    /// Compacted topic to which lists are written, as in count-api's flag of this name; required
-    #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
-    pub(crate) boards_topic: Option<String>,
+    #[command(flatten)]
+    pub(crate) boards: BoardsTopic,
 
     /// Consumer group of all processes of a deployment, which share the log's partitions. By default `tally-trends` after the table prefix
     #[arg(long, env = "TALLY_TRENDS_GROUP", value_parser = tally_service::text(), value_name = "GROUP", help_heading = "Topics")]
@@ -70,6 +67,7 @@ pub struct Rules {
         long = "max-regions",
         env = "TALLY_MAX_REGIONS",
         default_value_t = 1000,
+        value_parser = within::<usize>(1..),
         value_name = "COUNT",
         help_heading = "Lists"
     )]
@@ -77,7 +75,7 @@ pub struct Rules {
 
     /// Maximum number of keys in memory, at least 10000. A key is a subject in one counter and region. Beyond the limit, the least
     /// important keys are forgotten, and lists state how much they may be off because of it. By default there is no limit
-    #[arg(long = "max-keys", env = "TALLY_MAX_KEYS", default_value_t = usize::MAX, hide_default_value = true, value_name = "COUNT", help_heading = "Lists")]
+    #[arg(long = "max-keys", env = "TALLY_MAX_KEYS", default_value_t = usize::MAX, hide_default_value = true, value_parser = within(LEAST_KEYS..), value_name = "COUNT", help_heading = "Lists")]
     pub keys: usize,
 }
 
@@ -87,17 +85,13 @@ impl Arguments for Args {
     }
 
     fn check(&self) -> Invalid {
-        let Self { rules, boards_topic, changes, .. } = self;
+        let Self { rules, boards, changes, .. } = self;
         let mut invalid = Invalid::none();
         invalid.gather(self.boards_topic());
-        let is_own = boards_topic.as_ref() != Some(&changes.changes_topic);
-        invalid.ensure("boards-topic", is_own, "is the topic of --changes-topic");
+        let differs = boards.boards_topic.as_ref() != Some(&changes.changes_topic);
+        invalid.ensure("boards-topic", differs, "is the topic of --changes-topic");
         let distinct: BTreeSet<_> = rules.windows.iter().collect();
         invalid.ensure("windows", distinct.len() == rules.windows.len(), "names a window twice");
-        invalid.ensure("list", LIST.contains(&rules.boards.list), "must be 100 to 1000");
-        invalid.ensure("min-count", rules.boards.min_count >= 1, "must be at least 1");
-        invalid.ensure("max-regions", rules.regions >= 1, "must be at least 1");
-        invalid.ensure("max-keys", rules.keys >= LEAST_KEYS, "must be at least 10000");
         invalid.gather(self.kafka.settings());
         invalid
     }
@@ -109,7 +103,7 @@ impl Args {
     /// # Errors
     /// It is missing.
     pub fn boards_topic(&self) -> Result<&str, Invalid> {
-        Invalid::required("boards-topic", self.boards_topic.as_deref())
+        Invalid::required("boards-topic", self.boards.boards_topic.as_deref())
     }
 
     /// Returns the consumer group.
@@ -118,7 +112,7 @@ impl Args {
     }
 
     /// Returns the rules of the lists, windows in the order of their lengths.
-    pub fn rules(&self) -> Rules {
+    pub fn effective_rules(&self) -> Rules {
         let mut rules = self.rules.clone();
         rules.windows.sort_unstable();
         Rules { boards: BoardRules::of(rules.boards.list, rules.boards.min_count), ..rules }
@@ -144,12 +138,12 @@ mod tests {
 
     #[test]
     fn by_default_an_hour_and_a_day_are_listed() {
-        let rules = Args::checked(&TOPICS).unwrap().rules();
+        let rules = Args::checked(&TOPICS).unwrap().effective_rules();
         let windows: Vec<String> = rules.windows.iter().map(ToString::to_string).collect();
         assert_eq!((windows.join(","), rules.boards), ("1h,24h".to_owned(), BoardRules::default()));
         assert_eq!((Args::checked(&TOPICS).unwrap().group().as_str(), rules.regions), ("tally-trends", 1_000));
         let turned = Args::checked(&[&TOPICS[..], &["--windows", "24h,1h"]].concat()).unwrap();
-        assert_eq!(turned.rules().windows, rules.windows);
+        assert_eq!(turned.effective_rules().windows, rules.windows);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use tally_core::Set;
 use tally_core::ids::PostId;
+use tally_service::within;
 
 use crate::names::{GONE, Names, Slot};
 
@@ -13,10 +14,10 @@ use crate::names::{GONE, Names, Slot};
 #[command(about = None, long_about = None)]
 pub struct BoardRules {
     /// Length of each partition's list, 100 to 1000. This is also the longest list that the API can answer
-    #[arg(long, env = "TALLY_LIST", default_value_t = 128, value_name = "COUNT", help_heading = "Lists")]
+    #[arg(long, env = "TALLY_LIST", default_value_t = 128, value_parser = within::<usize>(100..=1_000), value_name = "COUNT", help_heading = "Lists")]
     pub list: usize,
     /// Smallest sum that is listed
-    #[arg(long, env = "TALLY_MIN_COUNT", default_value_t = 1, value_name = "COUNT", help_heading = "Lists")]
+    #[arg(long, env = "TALLY_MIN_COUNT", default_value_t = 1, value_parser = within::<i64>(1..), value_name = "COUNT", help_heading = "Lists")]
     pub min_count: i64,
     /// A board with more subjects than this is cut.
     #[arg(skip)]

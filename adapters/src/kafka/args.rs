@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
+use clap::{Args, ValueEnum, ValueHint};
 use rdkafka::ClientConfig;
 use tally_service::{Invalid, Secret, SecretFile};
 
@@ -50,7 +51,7 @@ pub struct KafkaArgs {
     pub sasl_password: Option<Secret>,
 
     /// A file with the user's password
-    #[arg(long, env = "TALLY_SASL_PASSWORD_FILE", value_name = "FILE")]
+    #[arg(long, env = "TALLY_SASL_PASSWORD_FILE", value_parser = PathBufValueParser::new().map(SecretFile::from), value_hint = ValueHint::AnyPath, value_name = "FILE")]
     pub sasl_password_file: Option<SecretFile>,
 
     /// The AWS region of the MSK cluster
@@ -74,6 +75,25 @@ pub struct ChangesTopic {
     /// The log of changes: a topic of this deployment alone, with a fixed number of partitions
     #[arg(long, env = "TALLY_CHANGES_TOPIC", default_value = "changes", value_parser = topic, value_name = "TOPIC")]
     pub changes_topic: String,
+}
+
+/// The topic of lists of what is trending.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Topics", about = None, long_about = None)]
+pub struct BoardsTopic {
+    /// The topic that `tally-trends` writes lists of what is trending to: compacted, and of this deployment alone
+    #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = topic, value_name = "TOPIC")]
+    pub boards_topic: Option<String>,
+}
+
+/// The topic of ids that lists leave out.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Topics", about = None, long_about = None)]
+pub struct BlocksTopic {
+    /// The topic of ids that lists of what is trending leave out: compacted; an id is a key, and blocked while it has a
+    /// value that is not empty
+    #[arg(long, env = "TALLY_BLOCKS_TOPIC", value_parser = topic, value_name = "TOPIC")]
+    pub blocks_topic: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

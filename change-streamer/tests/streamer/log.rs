@@ -116,7 +116,8 @@ impl World {
         let stream: Arc<dyn ChangeStream> = Arc::new(dynamodb::Streams::new(&connection));
         let store = Arc::new(Changes::new(&connection));
         let (poll_idle, discover) = (Duration::from_millis(200), Duration::from_secs(5));
-        let rules = Rules { poll_idle, discover, lease, ..Rules::default() };
+        let rules = Rules { poll_idle, discover, no_leases: lease.is_none(), ..Rules::default() };
+        let rules = Rules { lease: lease.unwrap_or(rules.lease), ..rules };
         let relaying = Relaying {
             stream,
             store: Arc::clone(&store),

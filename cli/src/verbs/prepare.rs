@@ -15,6 +15,8 @@ use crate::ended::Usage;
 use crate::said::{Answer, counted};
 
 #[derive(clap::Args, Clone, Debug)]
+#[command(mut_arg("boards_topic", |arg| arg.default_value("boards")))]
+#[command(mut_arg("blocks_topic", |arg| arg.default_value("blocks")))]
 pub(crate) struct Args {
     #[command(flatten)]
     of: Where,
@@ -28,13 +30,11 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "COUNT", help_heading = "Topics")]
     replication: Option<u32>,
 
-    /// The topic of lists of what is trending
-    #[arg(long, env = "TALLY_BOARDS_TOPIC", default_value = "boards", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
-    boards_topic: String,
+    #[command(flatten)]
+    boards: kafka::BoardsTopic,
 
-    /// The topic of ids that those lists leave out
-    #[arg(long, env = "TALLY_BLOCKS_TOPIC", default_value = "blocks", value_parser = kafka::topic, value_name = "TOPIC", help_heading = "Topics")]
-    blocks_topic: String,
+    #[command(flatten)]
+    blocks: kafka::BlocksTopic,
 
     #[command(flatten)]
     writing: Writing,
@@ -115,9 +115,15 @@ impl Args {
         Ok(prepared(&changed.with(found), &wrong, is_new, &next))
     }
 
+    /// Returns the topic of lists and that of ids that they leave out; both have defaults.
+    fn lists(&self) -> [&str; 2] {
+        [self.boards.boards_topic.as_deref(), self.blocks.blocks_topic.as_deref()].map(Option::unwrap_or_default)
+    }
+
     /// Returns the flag that names the topic, if it is one of the lists'.
     fn flag(&self, topic: &str) -> Option<&'static str> {
-        let flags = [(&self.boards_topic, "--boards-topic"), (&self.blocks_topic, "--blocks-topic")];
+        let [boards, blocks] = self.lists();
+        let flags = [(boards, "--boards-topic"), (blocks, "--blocks-topic")];
         flags.into_iter().find_map(|(name, flag)| (name == topic).then_some(flag))
     }
 
@@ -139,12 +145,13 @@ impl Args {
         let packed = ("compression.type", "zstd");
         let hours = ("retention.ms", "100800000");
         let soon = ("max.compaction.lag.ms", "600000");
+        let [boards, blocks] = self.lists();
         vec![
             topic(&desk.topic, self.partitions, 1, &[deleted, week]),
             topic(&desk.dead_letter_topic, 1, 1, &[deleted, month, ("max.message.bytes", "2097152")]),
             topic(&desk.changes_topic, self.partitions, 2, &[deleted, appended, hours, packed]),
-            topic(&self.boards_topic, 3, 1, &[compacted, soon]),
-            topic(&self.blocks_topic, 1, 1, &[compacted]),
+            topic(boards, 3, 1, &[compacted, soon]),
+            topic(blocks, 1, 1, &[compacted]),
         ]
     }
 
@@ -175,7 +182,7 @@ impl Args {
         if login.iter().any(|(name, given)| *given && std::env::var_os(name).is_none()) {
             lines.push("# export TALLY_TLS, TALLY_SASL and the like, as this command was given them".to_owned());
         }
-        let Self { boards_topic, blocks_topic, .. } = self;
+        let [boards_topic, blocks_topic] = self.lists();
         lines.extend([
             "tally-change-streamer".to_owned(),
             "tally-consumer".to_owned(),

@@ -45,7 +45,7 @@ fn dollars(cost: Cost) -> f64 {
     (cost.read_units as f64 * 0.125 + cost.write_units as f64 * 0.625) / 1e6
 }
 
-/// The table for people. Lines of 0 are left out, except how many counters were recounted and how many differed.
+/// The table for people. Lines of 0 are left out, except how many counters there were, how many differed, and the cost.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let causes: Vec<String> = self.drift.iter().map(|(cause, n)| format!("{} {n}", cause.label())).collect();

@@ -16,11 +16,10 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Version};
 use parking_lot::Mutex;
-use tally_service::http::HEADER_BYTES;
+use tally_service::http::{Ending, HEADER_BYTES};
 use tokio::task::JoinSet;
 
 use super::Exchanges;
-use super::connections::Ending;
 use crate::limits::Peer;
 use crate::routes::{Answer, Front};
 
@@ -103,7 +102,7 @@ where
 fn builder() -> http2::Builder<Streams> {
     let mut http = http2::Builder::new(Streams::default());
     http.max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEADER_BYTES).expect("it is small"))
+        .max_header_list_size(u32::try_from(HEADER_BYTES).expect("16 KiB fit into 32 bits"))
         .initial_stream_window_size(STREAM_BYTES)
         .initial_connection_window_size(CONNECTION_BYTES)
         .max_send_buf_size(UNTAKEN_BYTES)

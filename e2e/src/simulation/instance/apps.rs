@@ -78,7 +78,7 @@ impl Apps<'_> {
             // Nothing happens in the table of a Region without users.
             poll_idle: Duration::from_millis(if self.process.world.place == Some(Place::Abroad) { 2_000 } else { 500 }),
             discover: Duration::from_secs(5),
-            lease: self.profile.leases.then_some(Duration::from_secs(6)),
+            no_leases: !self.profile.leases,
             ..streamer::Rules::default()
         };
         let settings = streamer::Settings { role: self.part, milestones: Some(self.profile.milestones), rules };
