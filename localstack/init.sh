@@ -36,5 +36,5 @@ topics() {
 case ${1:-} in
   tables | topics) "$@" ;;
   -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;;
-  *) echo "init.sh: say tables TEMPLATE or topics; --help says more" >&2 && exit 2 ;;
+  *) echo "usage: init.sh tables TEMPLATE | topics" >&2; exit 2 ;;
 esac

@@ -9,7 +9,7 @@ use tally_adapters::kafka::{self, ChangesTopic, KafkaArgs, LikesTopic};
 use tally_adapters::redis::CacheArgs;
 use tally_core::ids::Region;
 use tally_core::milestone::Ladder;
-use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, parse_duration, span, within};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, duration, parse_duration, within};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -141,16 +141,16 @@ pub struct Rules {
     pub concurrency: usize,
 
     /// How often an idle stream shard is read, at most 10s: what idling costs, and how long its first record may wait
-    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = span(|span| POLL_IDLE.contains(&span), "must be between 1ms and 10s"), value_name = "SPAN", help_heading = "Stream")]
+    #[arg(long, env = "TALLY_POLL_IDLE", default_value = "1s", value_parser = duration(|span| POLL_IDLE.contains(&span), "must be between 1ms and 10s"), value_name = "SPAN", help_heading = "Stream")]
     pub poll_idle: Duration,
 
     /// How often the stream's shards are listed; children of a shard read here are found at once
-    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = span(|span| span >= SECOND, "must be at least 1s: the service limits listings"), value_name = "SPAN", help_heading = "Stream")]
+    #[arg(long, env = "TALLY_DISCOVER", default_value = "30s", value_parser = duration(|span| span >= SECOND, "must be at least 1s: the service limits listings"), value_name = "SPAN", help_heading = "Stream")]
     pub discover: Duration,
 
     /// How long a lease may stand still before another worker takes it over; it is renewed at least three times as
     /// often
-    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = span(|span| span >= SECOND, "must be at least 1s"), value_name = "SPAN", help_heading = "Stream")]
+    #[arg(long, env = "TALLY_LEASE", default_value = "6s", value_parser = duration(|span| span >= SECOND, "must be at least 1s"), value_name = "SPAN", help_heading = "Stream")]
     pub lease: Duration,
 
     /// Read every stream shard, also those of other workers: right, and as often as there are workers

@@ -25,7 +25,8 @@ use tally_service::{Clock, Host, Patience, StoreArgs, Until, parse_duration};
 use crate::ended::Usage;
 use crate::health::say;
 
-/// The flags that say which deployment is meant. Flatten them last, unless each flag names its heading: flags behind them would stand under their headings.
+/// The flags that say which deployment is meant. Flatten them last, unless each flag names its heading: flags behind
+/// them would stand under their headings.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Where {
     #[command(flatten)]

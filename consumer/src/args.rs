@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use tally_adapters::kafka::{self, KafkaArgs, LikesTopic};
 use tally_core::register::Progress;
-use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, span, within};
+use tally_service::{Arguments, CommonArgs, Invalid, StoreArgs, duration, within};
 
 /// The most that `--concurrency` may be: more than any store answers at once.
 const MAX_CONCURRENCY: usize = 10_000;
@@ -41,7 +41,7 @@ pub struct ReadSettings {
     pub topics: TopicArgs,
 
     /// How long a record may wait in a batch before the batch is written
-    #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = span(|span| span <= Duration::from_secs(60), "must be at most a minute"), value_name = "SPAN", help_heading = "Batches")]
+    #[arg(long, env = "TALLY_LINGER", default_value = "20ms", value_parser = duration(|span| span <= Duration::from_secs(60), "must be at most a minute"), value_name = "SPAN", help_heading = "Batches")]
     pub linger: Duration,
 
     /// The most rows one request changes: 1 to 25
@@ -58,7 +58,7 @@ pub struct ReadSettings {
 
     /// How long the row of a removed member is kept, so that a late copy of an earlier event cannot bring the member
     /// back: at least `1h`
-    #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = span(|span| span >= LEAST_TOMBSTONES, "must be at least an hour"), value_name = "SPAN", help_heading = "Rows")]
+    #[arg(long, env = "TALLY_TOMBSTONES", default_value = "24h", value_parser = duration(|span| span >= LEAST_TOMBSTONES, "must be at least an hour"), value_name = "SPAN", help_heading = "Rows")]
     pub tombstones: Duration,
 }
 

@@ -11,7 +11,7 @@ use tally_adapters::kafka::{BlocksTopic, BoardsTopic, KafkaArgs, LikesTopic};
 use tally_adapters::redis::CacheArgs;
 use tally_core::spread::SumPolicy;
 use tally_service::{
-    Arguments, CommonArgs, Invalid, Limits, Secret, StoreArgs, parse_duration, some_span, span, within,
+    Arguments, CommonArgs, Invalid, Limits, Secret, StoreArgs, duration, parse_duration, positive_duration, within,
 };
 use tower_http::cors::AllowOrigin;
 
@@ -33,8 +33,8 @@ const CACHE: &str = "The shared cache: `redis://host:port`, `rediss://` with TLS
                      commas; `off` or an empty value reads the table alone";
 
 /// The help of `--topic` in this program.
-const TOPIC: &str = "The consumer's topic of likes, and of each counter whose definition names no other. Events are \
-                     written to it";
+const TOPIC: &str = "The topic that events are written to, and that the consumer reads, unless a counter's definition \
+                     names another";
 
 /// The most by which the beginning of a read may precede a request that it answers. Before a recount corrects a
 /// counter, it marks the number as doubtful for longer than that, so no answer calls the uncorrected number exact
@@ -42,7 +42,7 @@ const TOPIC: &str = "The consumer's topic of likes, and of each counter whose de
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// What is said of a `--local-ttl` that is longer.
-const TOO_LONG: &str = "must be at most 1s: so long a count that was corrected may be answered as it was";
+const TOO_LONG: &str = "must be at most 1s: after a correction, the old count may be answered for this long";
 
 /// How long a read of the tables may wait for its turn.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -149,19 +149,19 @@ pub struct Config {
     pub admin_token: Option<Secret>,
 
     /// How long a count stays in this process's memory, a second at most; 0 turns that off
-    #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = span(|span| span <= LONGEST, TOO_LONG), value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = duration(|span| span <= LONGEST, TOO_LONG), value_name = "SPAN", help_heading = "Reading")]
     pub local_ttl: Duration,
 
-    /// How many counts stay in this process's memory at most
+    /// How many counts stay in this process's memory at most, at least 1; `--local-ttl 0` turns the memory off
     #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_parser = within::<u64>(1..), value_name = "COUNT", help_heading = "Reading")]
     pub local_posts: u64,
 
     /// How old the `as_of` of a count may be that answers call fresh; a count is read again once it is older than half of that
-    #[arg(long, env = "TALLY_FRESH_WITHIN", default_value = "10s", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_FRESH_WITHIN", default_value = "10s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
     pub fresh_within: Duration,
 
     /// How long the cache may take to answer before the table is read
-    #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
     pub cache_budget: Duration,
 
     #[command(flatten)]
@@ -172,7 +172,7 @@ pub struct Config {
     pub listeners: usize,
 
     /// How often an idle stream of live counts sends a comment
-    #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long, env = "TALLY_HEARTBEAT", default_value = "15s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
     pub heartbeat: Duration,
 
     #[command(flatten)]
@@ -189,7 +189,7 @@ pub struct Config {
     pub sum_policy: SumPolicy,
 
     /// How long an acknowledgement may take
-    #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = some_span(), value_name = "SPAN", help_heading = "Writing")]
+    #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Writing")]
     pub write_budget: Duration,
 }
 
@@ -209,7 +209,7 @@ pub struct Bounds {
     pub concurrency: usize,
 
     /// How long a read of the tables may take
-    #[arg(long = "table-budget", env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = some_span(), value_name = "SPAN", help_heading = "Reading")]
+    #[arg(long = "table-budget", env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
     pub budget: Duration,
 
     /// How long a read may wait for its turn.
@@ -273,7 +273,11 @@ impl Config {
     /// Adds to `invalid` each setting that is wrong, alone or beside others.
     fn check(&self, takes_writes: bool, invalid: &mut Invalid) {
         let most = self.limits.connections;
-        invalid.ensure("listeners", self.listeners <= most, format!("must be at most {most}, as --connections"));
+        invalid.ensure(
+            "listeners",
+            self.listeners <= most,
+            format!("must be at most {most}, the value of --connections"),
+        );
         let has_brokers = self.boards.boards_topic.is_none() || takes_writes;
         invalid.ensure("brokers", has_brokers, "missing, and --boards-topic needs it");
         let has_lists = self.blocks.blocks_topic.is_none() || self.boards.boards_topic.is_some();

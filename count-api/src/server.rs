@@ -2,8 +2,8 @@
 //! `routes.rs`, logs why a connection ended badly, and drains all of them when the process stops.
 
 mod alarm;
-mod begun;
 mod http2;
+mod preface;
 
 use std::error::Error as _;
 use std::io;
@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tally_service::http::{Acceptor, Ending, HEADER_BYTES, hanging_up};
+use tally_service::http::{Acceptor, Ending, HEADER_BYTES, hanging_up, to_its_end};
 use tally_service::{Limits, Stop, Task};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +30,7 @@ use crate::metrics::{HTTP_CONNECTIONS, HTTP_REFUSED};
 use crate::routes::Front;
 
 use alarm::Alarm;
-use begun::begun;
+use preface::is_http2;
 
 /// The most headers of a request.
 const HEADERS: usize = 64;
@@ -83,7 +83,7 @@ fn serve(
     async move {
         let _counted = counted;
         let (reading, writing) = stream.into_split();
-        match select(pin!(timeout(limits.header_time, begun(reading))), ending).await {
+        match select(pin!(timeout(limits.header_time, is_http2(reading))), ending).await {
             Either::Left((Ok(Ok((is_http2, reading))), ending)) => {
                 let stream = join(reading, hanging_up(writing, limits.unread_time));
                 version(is_http2, stream, front, peer, limits, ending).await;
@@ -119,15 +119,7 @@ async fn version(
         heard.asked.fetch_add(1, Ordering::Relaxed);
         front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
     });
-    let mut connection = pin!(http1(limits.header_time).serve_connection(stream, service));
-    let ended = match select(connection.as_mut(), ending).await {
-        Either::Left((ended, _)) => ended,
-        Either::Right(_) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    match ended {
+    match to_its_end(http1(limits.header_time).serve_connection(stream, service), ending).await {
         Err(error) if !heard.explains(&error) => refused(&peer, &error),
         Ok(()) | Err(_) => {}
     }

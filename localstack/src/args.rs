@@ -10,7 +10,7 @@ use tally_core::milestone::Ladder;
 use tally_core::spread::SumPolicy;
 use tally_emulator::Latency;
 use tally_service::{
-    Arguments, CommonArgs, Invalid, Listen, Secret, StoreArgs, parse_duration, some_span, span, within,
+    Arguments, CommonArgs, Invalid, Listen, Secret, StoreArgs, duration, parse_duration, positive_duration, within,
 };
 
 /// Runs the whole pipeline on this machine, in one process: engines, services, a load, and a page to watch it
@@ -44,7 +44,7 @@ pub struct Args {
     pub milestones: Option<Ladder>,
 
     /// How long the load lasts; the process ends after it. Without it everything runs until Ctrl-C
-    #[arg(long, env = "TALLY_DURATION", value_parser = some_span(), value_name = "SPAN", help_heading = "Load")]
+    #[arg(long, env = "TALLY_DURATION", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Load")]
     pub duration: Option<Duration>,
 
     /// Seed of the load, of chaos and of the embedded DynamoDB
@@ -87,7 +87,7 @@ pub struct Args {
     pub redis: Option<Secret>,
 
     /// How long the embedded DynamoDB keeps records of its stream, which are most of what it has in memory
-    #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = span(|span| span >= Duration::from_secs(60), TOO_SHORT), value_name = "SPAN", help_heading = "Engines")]
+    #[arg(long, env = "TALLY_STREAM_RETENTION", default_value = "15m", value_parser = duration(|span| span >= Duration::from_secs(60), TOO_SHORT), value_name = "SPAN", help_heading = "Engines")]
     pub stream_retention: Duration,
 
     /// A change appears in the embedded DynamoDB's stream at some moment within this bound; at once if absent

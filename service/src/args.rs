@@ -15,7 +15,7 @@ use clap::{Args, Command, CommandFactory, Parser};
 use tally_core::ids::ShardCount;
 
 use crate::Invalid;
-use crate::run::Arguments;
+use crate::config::setting;
 use crate::telemetry::{Filter, LogFormat};
 
 /// The arguments of every process. Flatten them after a binary's own arguments; otherwise help lists those under the
@@ -119,23 +119,13 @@ pub fn defaults<A: Args>() -> A {
     A::from_arg_matches(&command.get_matches_from([""; 0])).expect("each has a default")
 }
 
-/// Reads the arguments `given`, the program's name first, and checks them. Notes every mistake in `invalid`.
-///
-/// # Errors
-/// Those of [`parse`].
-pub(crate) fn read<A: Arguments>(given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
-    let args: A = parse(given, invalid)?;
-    invalid.extend_without(args.check());
-    Ok(args)
-}
-
-/// Reads the arguments `given`, the program's name first. An argument that is unknown or whose value is refused is noted
-/// in `invalid`, and then counts as not given: so one mistake hides no other.
+/// Reads the arguments `given`, the program's name first. An argument that is unknown, refused, repeated or in conflict
+/// with another is noted in `invalid` and then treated as not given: so one mistake hides no other.
 ///
 /// # Errors
 /// What is refused for another reason, such as a missing argument; and help and the version. `None` if only an argument
 /// is missing that is noted.
-fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
+pub(crate) fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A, Option<clap::Error>> {
     let (mut command, mut refused) = (A::command(), BTreeSet::new());
     loop {
         let error = match command.clone().try_get_matches_from(&given).and_then(|found| A::from_arg_matches(&found)) {
@@ -156,10 +146,7 @@ fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A
             (ErrorKind::ValueValidation | ErrorKind::InvalidValue | ErrorKind::ArgumentConflict, Some(known))
                 if is_new =>
             {
-                match known.get_env() {
-                    Some(_) => invalid.add(&flag, problem(&error)),
-                    None => invalid.add_variable(&flag, problem(&error)),
-                }
+                invalid.add_variable(&named(&command, &flag), problem(&command, &error));
                 let (id, takes_value) = (known.get_id().clone(), known.get_action().takes_values());
                 command = command.mut_arg(id, |arg| arg.env(None));
                 without(given, &flag, takes_value)
@@ -171,6 +158,12 @@ fn parse<A: Parser>(mut given: Vec<OsString>, invalid: &mut Invalid) -> Result<A
             _ => return Err(Some(error)),
         };
     }
+}
+
+/// Returns the name of an argument: its flag, and its variable if it has one.
+fn named(command: &Command, flag: &str) -> String {
+    let known = command.get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"));
+    if known.is_some_and(|arg| arg.get_env().is_some()) { setting(flag) } else { flag.to_owned() }
 }
 
 /// Returns the flag of an argument as clap shows it, such as `--linger <SPAN>`.
@@ -189,13 +182,14 @@ fn unknown(error: &clap::Error) -> String {
 }
 
 /// Returns what is wrong with an argument that is known.
-fn problem(error: &clap::Error) -> String {
+fn problem(command: &Command, error: &clap::Error) -> String {
     if error.kind() == ErrorKind::ArgumentConflict {
         return match (error.get(ContextKind::InvalidArg), error.get(ContextKind::PriorArg)) {
             (given, prior) if given == prior => "is given more than once".to_owned(),
-            (_, Some(ContextValue::String(prior))) => format!("contradicts {}", flag(prior)),
+            (_, Some(ContextValue::String(prior))) => format!("contradicts {}", named(command, flag(prior))),
             (_, Some(ContextValue::Strings(prior))) => {
-                format!("contradicts {}", prior.iter().map(|prior| flag(prior)).collect::<Vec<_>>().join(", "))
+                let prior: Vec<String> = prior.iter().map(|prior| named(command, flag(prior))).collect();
+                format!("contradicts {}", prior.join(", "))
             }
             _ => "contradicts another argument".to_owned(),
         };
@@ -220,8 +214,8 @@ fn without(given: Vec<OsString>, flag: &str, takes_value: bool) -> Vec<OsString>
     given.into_iter().filter(|word| !is_of_it(word)).collect()
 }
 
-/// Returns a clap `value_parser` of numbers within these bounds. `T` has to be the type of the argument: clap finds
-/// another one only when it reads it.
+/// Returns a clap `value_parser` of numbers within these bounds. `T` must be the type of the field: with another type,
+/// clap panics when the argument is read.
 pub fn within<T>(
     bounds: impl RangeBounds<T> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -229,27 +223,26 @@ where
     T: FromStr + PartialOrd + fmt::Display,
 {
     move |text| {
-        let value = text.parse().map_err(|_| "not such a number".to_owned())?;
-        match (bounds.start_bound(), bounds.end_bound()) {
-            _ if bounds.contains(&value) => Ok(value),
-            (Bound::Included(least), Bound::Included(most)) => Err(format!("must be from {least} to {most}")),
-            (Bound::Included(least), _) => Err(format!("must be at least {least}")),
-            _ => Err("out of bounds".to_owned()),
-        }
+        let rule = || match (bounds.start_bound(), bounds.end_bound()) {
+            (Bound::Included(least), Bound::Included(most)) => format!("must be a number from {least} to {most}"),
+            (Bound::Included(least), Bound::Unbounded) => format!("must be a number, at least {least}"),
+            _ => "is out of bounds".to_owned(),
+        };
+        text.parse().ok().filter(|value| bounds.contains(value)).ok_or_else(rule)
     }
 }
 
-/// Returns a clap `value_parser` of durations for which `holds`; `rule` is what is said of others.
-pub fn span(
+/// Returns a clap `value_parser` of durations for which `holds` returns true; `rule` is the message for the others.
+pub fn duration(
     holds: fn(Duration) -> bool,
     rule: &'static str,
 ) -> impl Fn(&str) -> Result<Duration, &'static str> + Clone + Send + Sync + 'static {
     move |text| parse_duration(text).and_then(|span| if holds(span) { Ok(span) } else { Err(rule) })
 }
 
-/// Returns a clap `value_parser` of durations that are more than nothing.
-pub fn some_span() -> impl Fn(&str) -> Result<Duration, &'static str> + Clone + Send + Sync + 'static {
-    span(|span| !span.is_zero(), "must be more than nothing")
+/// Returns a clap `value_parser` of durations greater than 0.
+pub fn positive_duration() -> impl Fn(&str) -> Result<Duration, &'static str> + Clone + Send + Sync + 'static {
+    duration(|span| !span.is_zero(), "must be greater than 0")
 }
 
 /// The units of a duration, in milliseconds.
@@ -383,12 +376,24 @@ mod tests {
             format!("--broker: {none}{similar}; --nothing: {none}{nothing}; --brokers: {none}{one_word}; --shards (");
         assert!(args.is_ok() && said.starts_with(&expected) && !said.contains("canary"), "{said}");
         assert!(read(&["--shards", "13", "-x"]).0.unwrap_err().is_some());
-        let (args, said) =
-            read(&["--without", "1", "--brokers", "b", "--log", "info", "--log", "info", "--shards", "13"]);
+        let (args, said) = read(&[
+            "--without",
+            "1",
+            "--brokers",
+            "b",
+            "--log",
+            "info",
+            "--log",
+            "info",
+            "--check",
+            "--check",
+            "--shards",
+            "13",
+        ]);
         assert!(args.unwrap().brokers.is_some_and(|brokers| brokers == "b"), "{said}");
-        let twice = "--log (TALLY_LOG): is given more than once; --shards (";
+        let twice = "--log (TALLY_LOG): is given more than once; --check: is given more than once; --shards (";
         assert!(said.starts_with(twice) && said.ends_with("; --without: contradicts --brokers"), "{said}");
-        assert_eq!(read(&["--without", "3"]).1, "--without: must be from 1 to 2");
+        assert_eq!(read(&["--without", "3"]).1, "--without: must be a number from 1 to 2");
         let (args, said) = read(&["--store", "x", "--needs-brokers"]);
         assert!(args.unwrap_err().is_some() && said.starts_with("--store: "), "{said}");
         assert!(read(&["--brokers", "", "--needs-brokers"]).0.unwrap_err().is_none());

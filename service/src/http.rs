@@ -9,13 +9,16 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use axum::{BoxError, Router};
 use clap::Args;
+use hyper::body::{Body, Incoming};
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
+use hyper::service::HttpService;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -27,7 +30,7 @@ use tokio_io_timeout::TimeoutWriter;
 use self::connections::Connections;
 pub use self::connections::Ending;
 use crate::config::setting;
-use crate::{Stop, Task, Unfit, defaults, some_span, within};
+use crate::{Stop, Task, Unfit, defaults, positive_duration, within};
 
 /// How many connections wait to be accepted: as many as tokio's own listener has.
 const BACKLOG: u32 = 1024;
@@ -50,11 +53,11 @@ pub struct Limits {
     pub connections: usize,
 
     /// How long a request's headers may take, and how long a connection may be idle
-    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = some_span(), value_name = "SPAN", help_heading = "HTTP")]
+    #[arg(long, env = "TALLY_HEADER_TIME", default_value = "10s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "HTTP")]
     pub header_time: Duration,
 
     /// How long an answer may wait for its client to read any of it
-    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = some_span(), value_name = "SPAN", help_heading = "HTTP")]
+    #[arg(long, env = "TALLY_UNREAD_TIME", default_value = "30s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "HTTP")]
     pub unread_time: Duration,
 }
 
@@ -213,6 +216,28 @@ impl Acceptor {
     }
 }
 
+/// Serves a connection of HTTP/1 until the client closes it, or until `ending` fires and the request under way is
+/// answered.
+///
+/// # Errors
+/// Those of hyper: the client breaks the protocol, or goes away.
+pub async fn to_its_end<I, S>(connection: http1::Connection<I, S>, mut ending: Ending) -> hyper::Result<()>
+where
+    I: Read + Write + Unpin,
+    S: HttpService<Incoming>,
+    S::Error: Into<BoxError>,
+    S::ResBody: Body + 'static,
+    <S::ResBody as Body>::Error: Into<BoxError>,
+{
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => return ended,
+        _ = &mut ending => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
 /// A task that serves a router on a listener. When asked to stop, it accepts no more connections and lets the answers
 /// under way finish.
 #[derive(Debug)]
@@ -233,20 +258,11 @@ impl Task for Server {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.limits.header_time).max_header_size(HEADER_BYTES);
-        let serve = |stream, _, mut ending: Ending| {
+        let serve = |stream, _, ending| {
             let stream = TokioIo::new(hanging_up(stream, self.limits.unread_time));
             let connection = http.serve_connection(stream, TowerToHyperService::new(self.router.clone()));
-            async move {
-                let mut connection = pin!(connection);
-                // A client may break the protocol or go away at any time.
-                tokio::select! {
-                    _ = connection.as_mut() => {}
-                    _ = &mut ending => {
-                        connection.as_mut().graceful_shutdown();
-                        let _ = connection.await;
-                    }
-                }
-            }
+            // A client may break the protocol or go away at any time.
+            async move { _ = to_its_end(connection, ending).await }
         };
         self.acceptor.run(&stop, serve).await;
         Ok(())

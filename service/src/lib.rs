@@ -22,7 +22,9 @@ pub mod telemetry;
 mod variables;
 mod wait;
 
-pub use args::{CommonArgs, Listen, StoreArgs, defaults, parse_duration, reference, some_span, span, text, within};
+pub use args::{
+    CommonArgs, Listen, StoreArgs, defaults, duration, parse_duration, positive_duration, reference, text, within,
+};
 pub use chance::Chance;
 pub use clock::{Clock, StoreClock};
 pub use config::Invalid;

@@ -47,11 +47,12 @@ pub trait Arguments: Parser + Send {
     /// Everything that is wrong with it.
     fn checked(line: &[&str]) -> Result<Self, String> {
         let (mut invalid, given) = (Invalid::none(), std::iter::once(&"program").chain(line).map(OsString::from));
-        match args::read(given.collect(), &mut invalid) {
-            Ok(args) if invalid.is_empty() => Ok(args),
-            Err(Some(error)) => Err(format!("{invalid}{error}")),
-            _ => Err(invalid.to_string()),
-        }
+        let args = args::parse::<Self>(given.collect(), &mut invalid).map_err(|error| match error {
+            Some(error) => format!("{invalid}\n{error}"),
+            None => invalid.to_string(),
+        })?;
+        invalid.extend_without(args.check());
+        if invalid.is_empty() { Ok(args) } else { Err(invalid.to_string()) }
     }
 }
 
@@ -75,7 +76,7 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     command.build();
     let (name, version) = (command.get_name().to_owned(), command.get_version().unwrap_or("unknown").to_owned());
     let mut invalid = Invalid::none();
-    let args: P::Args = match args::read(std::env::args_os().collect(), &mut invalid) {
+    let args: P::Args = match args::parse(std::env::args_os().collect(), &mut invalid) {
         Ok(args) => args,
         // Help and version go to standard output and are not errors. Neither is a closed pipe.
         Err(Some(help)) if !help.use_stderr() && invalid.is_empty() => {
@@ -92,6 +93,7 @@ pub fn run<P: Program>(environment: fn() -> Invalid) -> ExitCode {
     };
     let (common, admin, patience) = (args.common().clone(), args.admin_listen(), args.patience());
     invalid.extend(variables::unknown(&command, variables::environment()));
+    invalid.extend_without(args.check());
     invalid.extend(environment());
     if !invalid.is_empty() {
         let _ = writeln!(std::io::stderr(), "error: {name}: {invalid}");

@@ -117,7 +117,8 @@ impl Args {
 
     /// Returns the topic of lists and that of ids that they leave out; both have defaults.
     fn lists(&self) -> [&str; 2] {
-        [self.boards.boards_topic.as_deref(), self.blocks.blocks_topic.as_deref()].map(Option::unwrap_or_default)
+        let given = [self.boards.boards_topic.as_deref(), self.blocks.blocks_topic.as_deref()];
+        given.map(|topic| topic.expect("it has a default"))
     }
 
     /// Returns the flag that names the topic, if it is one of the lists'.

@@ -7,7 +7,7 @@ use std::future::Future;
 use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
 
-/// Tells a connection to end: its channel is closed.
+/// Ready once the connection should end: its sender is dropped.
 ///
 /// Each connection has its own channel; a shared one takes a lock whenever any connection uses it.
 pub type Ending = oneshot::Receiver<Infallible>;

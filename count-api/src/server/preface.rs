@@ -9,7 +9,7 @@ const HTTP2: [u8; 4] = *b"PRI ";
 
 /// Reads enough of `stream` to know the version. Returns whether it is HTTP/2, and the stream with those bytes put
 /// back. A stream that ends earlier is not HTTP/2.
-pub(super) async fn begun<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Chain<Cursor<Vec<u8>>, S>)> {
+pub(super) async fn is_http2<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(bool, Chain<Cursor<Vec<u8>>, S>)> {
     let (mut head, mut read) = ([0; HTTP2.len()], 0);
     while read < HTTP2.len() && head[..read] == HTTP2[..read] {
         match stream.read(&mut head[read..]).await? {
@@ -45,7 +45,7 @@ mod tests {
                     drop(theirs);
                 };
                 let reading = async {
-                    let (told, mut stream) = begun(ours).await.unwrap();
+                    let (told, mut stream) = super::is_http2(ours).await.unwrap();
                     let mut text = String::new();
                     stream.read_to_string(&mut text).await.unwrap();
                     (told, text)
