@@ -152,7 +152,7 @@ pub struct Config {
     #[arg(long, env = "TALLY_LOCAL_TTL", default_value = "100ms", value_parser = duration(|span| span <= LONGEST, TOO_LONG), value_name = "SPAN", help_heading = "Reading")]
     pub local_ttl: Duration,
 
-    /// How many counts stay in this process's memory at most, at least 1; `--local-ttl 0` turns the memory off
+    /// The most counts in memory; `--local-ttl 0` keeps none
     #[arg(long, env = "TALLY_LOCAL_POSTS", default_value_t = 100_000, value_parser = within::<u64>(1..), value_name = "COUNT", help_heading = "Reading")]
     pub local_posts: u64,
 

@@ -81,7 +81,7 @@ pub struct ChangesTopic {
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Topics", about = None, long_about = None)]
 pub struct BoardsTopic {
-    /// The topic that `tally-trends` writes lists of what is trending to: compacted, and of this deployment alone
+    /// The topic of lists of what is trending: compacted, and of this deployment alone
     #[arg(long, env = "TALLY_BOARDS_TOPIC", value_parser = topic, value_name = "TOPIC")]
     pub boards_topic: Option<String>,
 }
