@@ -57,7 +57,7 @@ pub struct CacheArgs {
     #[arg(long, env = "TALLY_REDIS", hide_env_values = true, value_name = "URL")]
     pub redis: Option<Secret>,
 
-    /// The cache is in cluster mode even if one address is given
+    /// Cluster mode, even with one address
     #[arg(long, env = "TALLY_REDIS_CLUSTER")]
     pub redis_cluster: bool,
 }

@@ -111,8 +111,8 @@ pub struct Settings {
     #[arg(long, env = "TALLY_ROLE", value_enum, default_value_t = Role::Both, value_name = "ROLE", help_heading = "Log")]
     pub role: Role,
 
-    /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`; never fewer than the
-    /// deployment has, which is what a process that is told none takes
+    /// Totals at which the first to reach them is recorded, upwards and at most 16, or `every:N`. By default those of the
+    /// deployment; never fewer
     #[arg(long, env = "TALLY_MILESTONES", value_name = "LADDER", help_heading = "Log")]
     pub milestones: Option<Ladder>,
 

@@ -161,8 +161,8 @@ pub(super) async fn still(desk: &Desk) -> anyhow::Result<Option<&'static str>> {
 ///
 /// # Errors
 ///
-/// Somebody has resumed consumers during the wait. They may have signed requests meanwhile. Another pause does not undo
-/// that.
+/// An operator resumed the consumers during the wait, so consumers may have signed new requests. Another pause does not
+/// undo that.
 async fn stand_still(desk: &Desk, topic: &Topic, settle: Settle) -> anyhow::Result<Topic> {
     let resumed = last_resume(desk).await?;
     // The flag first, so that a consumer that takes a partition over afterwards finds it.
