@@ -1,18 +1,19 @@
 //! The shared cache (Redis), with a time limit for each call. A call that fails or takes longer counts as no answer,
-//! and the read goes to the table. After several failures a breaker skips calls for a while.
+//! and the read goes to the table. After calls have failed for a while, a breaker skips them.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tally_adapters::redis::ForeignStandings;
 use tally_core::cached::{Cache, FillToken, Got, TakeOverNumber, Value};
 use tally_core::changes::DeploymentId;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_service::Seldom;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use crate::metrics::{CACHE_FAULTS, CACHE_FILLS};
 
@@ -34,7 +35,7 @@ impl SharedCache {
     /// Returns the cached standing of a partition and the values of `ids` in their order, read at one moment. Returns
     /// `None` if the cache did not answer in time, or has none of the deployment `of`.
     pub async fn get(&self, partition: u32, of: &DeploymentId, ids: &[CounterId]) -> Option<Got> {
-        let got = self.call(self.cache.get(partition, ids)).await?;
+        let got = self.call(partition, self.cache.get(partition, ids)).await?;
         let taken = got.taken.as_ref()?;
         if taken.of != *of {
             self.foreign.warn(partition, &taken.of.0, of);
@@ -46,13 +47,14 @@ impl SharedCache {
     /// Returns the right to fill `id`, unless another reader has it. Drops a token of another take-over than `number`,
     /// which may be another deployment's.
     pub async fn begin_fill(&self, partition: u32, number: TakeOverNumber, id: &CounterId) -> Option<FillToken> {
-        self.call(self.cache.begin_fill(partition, id)).await.flatten().filter(|token| token.number() == number)
+        let token = self.call(partition, self.cache.begin_fill(partition, id)).await.flatten();
+        token.filter(|token| token.number() == number)
     }
 
     /// Writes a value to the cache. Safe to repeat: the first copy uses up the token.
     pub(super) async fn fill(&self, fill: Fill) {
         let Fill { partition, id, token, value } = fill;
-        let outcome = match self.call(self.cache.fill(partition, &id, &token, &value)).await {
+        let outcome = match self.call(partition, self.cache.fill(partition, &id, &token, &value)).await {
             Some(true) => "written",
             Some(false) => "overtaken",
             None => "failed",
@@ -60,9 +62,14 @@ impl SharedCache {
         CACHE_FILLS.counter(&[outcome]).increment(1);
     }
 
-    async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Option<T> {
-        if !self.breaker.admits() {
+    async fn call<T>(&self, partition: u32, call: impl Future<Output = Outcome<T>>) -> Option<T> {
+        if self.breaker.is_open() {
             CACHE_FAULTS.counter(&["breaker_open"]).increment(1);
+            if self.breaker.rest.is_due(REST) {
+                let mut trials = self.breaker.trials.lock();
+                while trials.try_join_next().is_some() {}
+                trials.spawn(self.clone().trial(partition));
+            }
             return None;
         }
         let (reason, said) = match timeout(self.budget, call).await {
@@ -79,43 +86,80 @@ impl SharedCache {
         }
         None
     }
+
+    /// Asks the cache for one standing; an answer closes the breaker. No request waits for this, so the limit is longer
+    /// than the budget: an overloaded process handles even prompt answers late.
+    async fn trial(self, partition: u32) {
+        let reason = match timeout(TRIAL, self.cache.get(partition, &[])).await {
+            Ok(Ok(_)) => return self.breaker.succeeded(),
+            Ok(Err(fault)) => fault.class(),
+            Err(_) => "slow",
+        };
+        CACHE_FAULTS.counter(&[reason]).increment(1);
+    }
 }
 
-/// How many calls in a row have to fail before calls are skipped.
+/// How long calls have to fail, with no answer in between, before calls are skipped. A number of failures is not enough:
+/// concurrent calls fail together.
+const FAILING: Duration = Duration::from_millis(250);
+
+/// How many calls have to fail in that time.
 const FAILURES: u32 = 5;
 
-/// How long calls are skipped before one is tried.
+/// How long a trial may take.
+const TRIAL: Duration = Duration::from_millis(100);
+
+/// How often it is logged that calls are skipped.
+const SAID: Duration = Duration::from_secs(10);
+
+/// How long calls are skipped before one is tried, and how long until the next one.
 const REST: Duration = Duration::from_millis(500);
 
-/// A circuit breaker, so that requests do not wait for a cache that does not answer. Opens after several failures in a
-/// row. Then it admits one call after each [`REST`], until one succeeds.
+/// A circuit breaker, so that requests do not wait for a cache that does not answer. Opens when calls have failed for
+/// [`FAILING`]. Then one call is tried after each [`REST`], until one is answered.
+///
+/// Opening sooner would send an overloaded process's reads to the table, which costs more processor time and delays
+/// the cache's answers further.
 #[derive(Debug, Default)]
 struct Breaker {
-    failures: AtomicU32,
-    /// The calls that are tried while it is open.
-    trials: Seldom,
+    state: Mutex<State>,
+    rest: Seldom,
+    /// The trials under way.
+    trials: Mutex<JoinSet<()>>,
+    said: Seldom,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// How many calls have failed since the last answer.
+    failures: u32,
+    /// When the first of them failed.
+    since: Option<Instant>,
+    is_open: bool,
 }
 
 impl Breaker {
-    /// Returns whether a call may be made now. If the outcome of a trial is never reported, the next one comes after
-    /// another rest.
-    fn admits(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) < FAILURES || self.trials.is_due(REST)
+    fn is_open(&self) -> bool {
+        self.state.lock().is_open
     }
 
     /// Records that a call was answered.
     fn succeeded(&self) {
-        self.failures.store(0, Ordering::Relaxed);
+        *self.state.lock() = State::default();
     }
 
-    /// Records that a call failed or took too long: a rest begins where there were several. Returns whether this opened
-    /// the breaker.
+    /// Records that a call failed or took too long. Returns whether to log that this opened the breaker. A rest begins
+    /// then.
     fn failed(&self) -> bool {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        if failures >= FAILURES {
-            self.trials.is_due(Duration::ZERO);
+        let mut state = self.state.lock();
+        state.failures = state.failures.saturating_add(1);
+        let since = *state.since.get_or_insert_with(Instant::now);
+        if state.is_open || state.failures < FAILURES || since.elapsed() < FAILING {
+            return false;
         }
-        failures == FAILURES
+        state.is_open = true;
+        self.rest.is_due(Duration::ZERO);
+        self.said.is_due(SAID)
     }
 }
 
@@ -129,46 +173,54 @@ pub(super) struct Fill {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
     use tally_adapters::memory::PartitionCache;
     use tally_core::cached::StandingAt;
-    use tokio::time::advance;
+    use tokio::time::{advance, sleep};
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn it_opens_after_failures_in_a_row_and_closes_at_the_first_success() {
-        let breaker = Breaker::default();
-        for _ in 1..FAILURES {
-            assert!(!breaker.failed() && breaker.admits());
-        }
-        breaker.succeeded();
-        for _ in 1..FAILURES {
-            assert!(!breaker.failed());
-        }
-        assert!(breaker.failed(), "only failures in a row count");
-        assert!(!breaker.admits());
-        advance(REST / 2).await;
-        assert!(!breaker.admits());
-        breaker.succeeded();
-        assert!(breaker.admits());
+    const BUDGET: Duration = Duration::from_millis(30);
+
+    fn shared() -> SharedCache {
+        SharedCache::new(Arc::new(PartitionCache::default()), BUDGET)
+    }
+
+    /// Makes 64 calls at once that take so long. Returns how many were answered.
+    async fn burst(shared: &SharedCache, takes: Duration) -> usize {
+        let calls = (0..64).map(|_| shared.call(7, sleep(takes).map(Ok)));
+        join_all(calls).await.into_iter().flatten().count()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_open_one_call_a_rest_is_the_trial() {
-        let breaker = Breaker::default();
-        (0..FAILURES).for_each(|_| {
-            breaker.failed();
-        });
-        advance(REST).await;
-        assert!(breaker.admits() && !breaker.admits(), "one trial");
-        advance(REST).await;
-        assert!(breaker.admits(), "also when the outcome of the first is never reported");
+    async fn a_short_silence_does_not_send_the_reads_after_it_to_the_table() {
+        let (shared, began) = (shared(), Instant::now());
+        while began.elapsed() < FAILING {
+            assert_eq!(burst(&shared, BUDGET * 2).await, 0);
+        }
+        assert_eq!(burst(&shared, BUDGET / 2).await, 64);
+        assert_eq!(burst(&shared, BUDGET * 2).await, 0);
+        assert!(!shared.breaker.is_open(), "only failures with no answer in between count");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_long_silence_calls_are_skipped_until_one_is_answered_that_no_request_waits_for() {
+        let (shared, began) = (shared(), Instant::now());
+        while began.elapsed() < FAILING + BUDGET {
+            assert_eq!(burst(&shared, BUDGET * 2).await, 0);
+        }
+        let opened = Instant::now();
+        assert_eq!(burst(&shared, BUDGET / 2).await, 0);
         advance(REST / 2).await;
-        assert!(!breaker.failed(), "it was open already");
+        assert_eq!(burst(&shared, BUDGET / 2).await, 0);
+        assert_eq!(opened.elapsed(), REST / 2, "no request waits");
+        tokio::task::yield_now().await;
+        assert!(shared.breaker.is_open(), "nothing is tried during a rest");
         advance(REST / 2).await;
-        assert!(!breaker.admits(), "a rest begins when a trial fails");
-        advance(REST / 2).await;
-        assert!(breaker.admits());
+        assert_eq!(burst(&shared, BUDGET / 2).await, 0, "the first tries and does not wait for it");
+        tokio::task::yield_now().await;
+        assert_eq!(burst(&shared, BUDGET / 2).await, 64);
     }
 
     #[tokio::test]
