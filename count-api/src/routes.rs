@@ -107,7 +107,7 @@ pub fn front(api: Api, gates: Gates, own: Router) -> Front {
         cors: gates.cors.as_ref().map(without_origin),
     };
     let (access, own_pages) = (gates.access.clone(), gates.own_pages.clone());
-    Front { access, own_pages, short, routes: router(api, gates, own) }
+    Front { access, own_pages, short: Arc::new(short), routes: router(api, gates, own) }
 }
 
 fn router(api: Api, gates: Gates, own: Router) -> Router {

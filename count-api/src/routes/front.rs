@@ -1,8 +1,9 @@
 //! The entry of all requests: `server.rs` calls [`Front::answer`]. It checks the host, writes the log and the metrics,
-//! and passes the request to the routes. One short way avoids the router: it answers the likes of a post, the most
-//! frequent request, if they are in memory.
+//! and passes the request to the routes. One short way avoids the router: it answers a plain GET of a post's likes, the
+//! most frequent request.
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -14,6 +15,7 @@ use futures_util::future::{Either, ready};
 use futures_util::{FutureExt, TryFutureExt};
 use http_body_util::{Either as OneOf, Full};
 use tally_core::ids::{CounterId, PostId};
+use tally_core::time::UnixMillis;
 use tally_service::http::{names_one_host, same_site};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
@@ -26,6 +28,7 @@ use crate::error::{Problem, Result};
 use crate::limits::{Gate, Peer};
 use crate::metrics::LIKES;
 use crate::read::{Reader, Timing};
+use crate::value::Rendered;
 
 /// The body of an answer: the bytes of a count, or the body of a route's answer.
 pub type Answer = OneOf<Full<Bytes>, Body>;
@@ -35,7 +38,7 @@ pub type Answer = OneOf<Full<Bytes>, Body>;
 pub struct Front {
     pub(super) access: Access,
     pub(super) own_pages: Option<Arc<[String]>>,
-    pub(super) short: ShortWay,
+    pub(super) short: Arc<ShortWay>,
     pub(super) routes: Router,
 }
 
@@ -52,26 +55,40 @@ impl Front {
     {
         let began = Instant::now();
         let id = self.access.request_id(request.headers());
-        let at_once = match self.admits(&request) {
-            Ok(()) => self.short.answer(&request, peer).map(|answer| (Some(LIKES), answer)),
-            Err(problem) => Some((None, problem.into_response().map(OneOf::Right))),
+        let short = match self.admits(&request) {
+            Ok(()) => self.short.answer(&request, peer).map(|short| (Some(LIKES), short)),
+            Err(problem) => Some((None, Short::Answer(problem.into_response().map(OneOf::Right)))),
         };
-        if let Some((route, mut answer)) = at_once {
-            let (method, path) = (request.method(), request.uri().path());
-            self.access.answered(Entry { id, method, path, route, peer, began }, &mut answer);
-            return Either::Left(ready(Ok(answer)));
+        match short {
+            Some((route, Short::Answer(mut answer))) => {
+                let (method, path) = (request.method(), request.uri().path());
+                self.access.answered(Entry { id, method, path, route, peer, began }, &mut answer);
+                return Either::Left(ready(Ok(answer)));
+            }
+            Some((route, Short::Read(counter))) => {
+                let (short, access, peer) = (Arc::clone(&self.short), self.access.clone(), peer.clone());
+                let (asked, _) = request.into_parts();
+                return Either::Right(Either::Left(async move {
+                    let read = AssertUnwindSafe(short.read(&counter, &asked.headers)).catch_unwind().await;
+                    let mut answer = read.unwrap_or_else(|panic| super::panicked(panic).map(OneOf::Right));
+                    let (method, path) = (&asked.method, asked.uri.path());
+                    access.answered(Entry { id, method, path, route, peer: &peer, began }, &mut answer);
+                    Ok(answer)
+                }));
+            }
+            None => {}
         }
         request.extensions_mut().insert(peer.clone());
         let (access, peer) = (self.access.clone(), peer.clone());
         let (method, target) = (request.method().clone(), request.uri().clone());
-        Either::Right(self.routes.clone().oneshot(request).map_ok(move |answer| {
+        Either::Right(Either::Right(self.routes.clone().oneshot(request).map_ok(move |answer| {
             let route = super::route_of(&answer);
             let mut answer = answer.map(OneOf::Right);
             let route = route.as_ref().map(|route| route.as_str());
             let entry = Entry { id, method: &method, path: target.path(), route, peer: &peer, began };
             access.answered(entry, &mut answer);
             answer
-        }))
+        })))
     }
 
     /// Checks what every request has to fulfil before it is parsed further.
@@ -85,8 +102,7 @@ impl Front {
     }
 }
 
-/// The short way. It passes the gate of the reads, and leaves every other request to the routes.
-#[derive(Clone)]
+/// Answers a plain GET of a post's likes without the router, behind the gate of the reads.
 pub(super) struct ShortWay {
     pub(super) reader: Reader,
     pub(super) gate: Gate,
@@ -95,25 +111,49 @@ pub(super) struct ShortWay {
     pub(super) cors: Option<HeaderMap>,
 }
 
+/// The result of [`ShortWay::answer`].
+enum Short {
+    Answer(Response<Answer>),
+    /// The counter that has to be read first.
+    Read(CounterId),
+}
+
 impl ShortWay {
-    fn answer<B: hyper::body::Body>(&self, request: &Request<B>, peer: &Peer) -> Option<Response<Answer>> {
+    fn answer<B: hyper::body::Body>(&self, request: &Request<B>, peer: &Peer) -> Option<Short> {
         let (path, headers) = (plain(request)?, request.headers());
         if self.cors.is_some() && headers.contains_key(header::ORIGIN) {
             return None;
         }
         let id = CounterId::likes(PostId::new(read::post(path)?).ok()?);
-        let (rendered, now) = self.reader.rendered_before(&id)?;
-        let mut answer = match self.gate.admits(Some(peer), headers) {
-            Ok(()) => {
+        if let Err(problem) = self.gate.admits(Some(peer), headers) {
+            return Some(Short::Answer(self.response(Err(problem), headers)));
+        }
+        Some(match self.reader.rendered_before(&id) {
+            Some((rendered, now)) => Short::Answer(self.response(Ok((rendered, Timing::LOCAL, now)), headers)),
+            None => Short::Read(id),
+        })
+    }
+
+    /// Reads the counter, and returns the answer to a request with these headers.
+    async fn read(&self, id: &CounterId, headers: &HeaderMap) -> Response<Answer> {
+        let read = self.reader.rendered(id).await;
+        let now = self.reader.standings().now().wall;
+        self.response(read.map(|(rendered, timing)| (rendered, timing, now)), headers)
+    }
+
+    /// Returns the answer to a request with these headers, if the count was read at about this time.
+    fn response(&self, read: Result<(Rendered, Timing, UnixMillis)>, headers: &HeaderMap) -> Response<Answer> {
+        let mut answer = match read {
+            Ok((rendered, timing, now)) => {
                 let kept = self.caching.of([&rendered.answer], now);
-                read::answer(rendered, headers, kept, &Timing::LOCAL).map(OneOf::Left)
+                read::answer(rendered, headers, kept, &timing).map(OneOf::Left)
             }
             Err(problem) => problem.into_response().map(OneOf::Right),
         };
         if let Some(cors) = &self.cors {
             answer.headers_mut().extend(cors.clone());
         }
-        Some(answer)
+        answer
     }
 }
 
