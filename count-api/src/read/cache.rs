@@ -205,6 +205,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_few_failures_far_apart_do_not_open_it() {
+        let breaker = Breaker::default();
+        for _ in 1..FAILURES {
+            assert!(!breaker.failed());
+            advance(FAILING).await;
+        }
+        assert!(!breaker.is_open());
+        assert!(breaker.failed() && breaker.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn after_a_long_silence_calls_are_skipped_until_one_is_answered_that_no_request_waits_for() {
         let (shared, began) = (shared(), Instant::now());
         while began.elapsed() < FAILING + BUDGET {
