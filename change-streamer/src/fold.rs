@@ -6,6 +6,7 @@ mod partition;
 mod stated;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,65 +57,221 @@ impl Folding {
 }
 
 /// The cache of one partition. After each write the fold tells it the new values together with the standing, which says up
-/// to when all changes are in them, and which losses are open. If the cache does not answer, the fold takes it over once it
-/// answers again. That empties it, so no reader finds a value that has missed a change.
+/// to when all changes are in them, and which losses are open. The fold sends the values of a write that got no answer
+/// again with the next one. If the cache forgot a write, or more than [`UNTOLD`] values wait, the fold takes it over. That
+/// empties it, so no reader finds a value that has missed a change.
 struct Cached {
     cache: Option<Arc<dyn Cache>>,
     deployment: DeploymentId,
     partition: u32,
     hold: Option<TakeOver>,
+    /// The latest values of the writes that the cache did not answer. It may have some of them.
+    untold: Vec<(CounterId, Value)>,
     /// When this fold may take the cache over.
     from: Instant,
-    /// When it was last logged that this failed.
+    /// When it was last logged that the cache failed.
     said: Seldom,
 }
 
 /// How long a fold leaves the cache alone after another took it over: two that fight over it keep it empty.
 const LOST: Duration = Duration::from_secs(3);
 
-/// How often it is logged that the cache cannot be taken over.
+/// If more values than this wait after a write without an answer, the fold takes the cache over instead.
+const UNTOLD: usize = 30_000;
+
+/// How often it is logged that the cache fails.
 const SAID: Duration = Duration::from_secs(60);
 
 impl Cached {
     fn new(cache: Option<Arc<dyn Cache>>, deployment: DeploymentId, partition: u32) -> Self {
-        Self { cache, deployment, partition, hold: None, from: Instant::now(), said: Seldom::default() }
+        let (from, said) = (Instant::now(), Seldom::default());
+        Self { cache, deployment, partition, hold: None, untold: Vec::new(), from, said }
+    }
+
+    /// Gives up what the cache was told: the fold goes on at a place that others have written up to.
+    fn forget(&mut self) {
+        self.hold = None;
+        self.untold.clear();
     }
 
     /// Tells the cache the values of a flush, also those that the table had already, and the standing behind all of
     /// them. If this fold does not hold the cache, takes it over instead.
-    async fn tell(&mut self, values: &[(CounterId, Value)], stated: &StandingAt) {
-        let Some(cache) = &self.cache else { return };
+    async fn tell(&mut self, values: Vec<(CounterId, Value)>, stated: &StandingAt) {
+        let (Some(cache), partition) = (&self.cache, self.partition) else { return };
         if let Some(hold) = &mut self.hold {
-            match cache.tell(self.partition, hold, values, Some(stated)).await {
-                Ok(Told::Written(replaced)) => {
-                    metrics::CACHE_UPDATES.counter(&["replaced"]).increment(replaced as u64);
-                    metrics::CACHE_UPDATES
-                        .counter(&["absent_or_newer"])
-                        .increment(values.len().saturating_sub(replaced) as u64);
+            let values = latest(std::mem::take(&mut self.untold), values);
+            let (told, offered) = (cache.tell(partition, hold, &values, Some(stated)).await, values.len() as u64);
+            if let Ok(Told::Written(replaced)) = told {
+                let replaced = replaced as u64;
+                metrics::CACHE_UPDATES.counter(&["replaced"]).increment(replaced);
+                metrics::CACHE_UPDATES.counter(&["absent_or_newer"]).increment(offered.saturating_sub(replaced));
+                return;
+            }
+            metrics::CACHE_UPDATES.counter(&["failed"]).increment(offered);
+            match told {
+                Err(fault) if values.len() <= UNTOLD => {
+                    if self.said.is_due(SAID) {
+                        tracing::warn!(partition, %fault, "the cache did not answer a write: it is sent again with the next one");
+                    }
+                    self.untold = values;
                     return;
                 }
-                Ok(Told::Lost) => {
+                Err(fault) => tracing::warn!(
+                    partition, %fault,
+                    "too many values wait for the cache: it is taken over again, which empties it"
+                ),
+                Ok(_) => {
                     self.from = Instant::now() + LOST;
                     tracing::warn!(
-                        partition = self.partition,
+                        partition,
                         "the cache forgot what it was told, or another fold has it: it is taken over again"
                     );
                 }
-                Err(fault) => tracing::warn!(partition = self.partition, %fault, "the cache was not told"),
             }
-            metrics::CACHE_UPDATES.counter(&["failed"]).increment(values.len() as u64);
             self.hold = None;
         }
         if Instant::now() < self.from {
             return;
         }
         // Everything before the place of the standing is in the table by now.
-        match cache.take_over(self.partition, &self.deployment, stated).await {
+        match cache.take_over(partition, &self.deployment, stated).await {
             Ok(hold) => self.hold = hold,
             Err(fault) if self.said.is_due(SAID) => {
-                tracing::warn!(partition = self.partition, %fault, "the cache was not taken over");
+                tracing::warn!(partition, %fault, "the cache was not taken over");
             }
             Err(_) => {}
         }
+    }
+}
+
+/// Returns the latest value of each counter.
+fn latest(untold: Vec<(CounterId, Value)>, values: Vec<(CounterId, Value)>) -> Vec<(CounterId, Value)> {
+    if untold.is_empty() {
+        return values;
+    }
+    let mut latest: BTreeMap<_, _> = untold.into_iter().collect();
+    for (id, value) in values {
+        latest.entry(id).and_modify(|held: &mut Value| *held = held.later(value)).or_insert(value);
+    }
+    latest.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+    use async_trait::async_trait;
+    use tally_adapters::memory::PartitionCache;
+    use tally_core::cached::{FillToken, Got};
+    use tally_core::changes::{Place, Standing};
+    use tally_core::fault::Fault;
+    use tally_core::ports::Outcome;
+    use tally_core::topic::Offset;
+
+    use super::*;
+
+    /// A cache that now and then does not answer the fold.
+    #[derive(Default)]
+    struct Unsure {
+        cache: PartitionCache,
+        /// How many of the next writes are not answered.
+        silent: AtomicU32,
+        /// Whether the cache carries out the writes that it does not answer.
+        happens: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Cache for Unsure {
+        async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
+            self.cache.get(partition, counters).await
+        }
+
+        async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
+            self.cache.begin_fill(partition, counter).await
+        }
+
+        async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
+            self.cache.fill(partition, counter, token, value).await
+        }
+
+        async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
+            self.cache.take_over(partition, of, stated).await
+        }
+
+        async fn tell(
+            &self,
+            partition: u32,
+            take_over: &mut TakeOver,
+            values: &[(CounterId, Value)],
+            stated: Option<&StandingAt>,
+        ) -> Outcome<Told> {
+            if self.silent.load(Relaxed) == 0 {
+                return self.cache.tell(partition, take_over, values, stated).await;
+            }
+            self.silent.fetch_sub(1, Relaxed);
+            if self.happens.load(Relaxed) {
+                // The answer is lost, so the fold's own numbers stay as they are but for the one that was sent.
+                let mut copy = take_over.clone();
+                self.cache.tell(partition, &mut copy, values, stated).await?;
+            }
+            take_over.stamp();
+            Err(Fault::Transient("no answer".to_owned()))
+        }
+    }
+
+    /// A fold's view of a cache, which has a value of the post `a`.
+    async fn told() -> (Arc<Unsure>, Cached, CounterId) {
+        let cache = Arc::new(Unsure::default());
+        let mut cached = Cached::new(Some(Arc::clone(&cache) as Arc<dyn Cache>), DeploymentId("test".into()), 0);
+        let post = CounterId::likes("a".parse().unwrap());
+        cached.tell(Vec::new(), &stated(1)).await;
+        let token = cache.begin_fill(0, &post).await.unwrap().expect("the cache was taken over");
+        assert!(cache.fill(0, &post, &token, &value(1)).await.unwrap());
+        (cache, cached, post)
+    }
+
+    fn place(offset: u64) -> Place {
+        Place::new(1, Offset(offset))
+    }
+
+    fn value(offset: u64) -> Value {
+        Value { likes: 1, version: place(offset), ..Value::default() }
+    }
+
+    fn stated(offset: u64) -> StandingAt {
+        StandingAt { at: place(offset), standing: Standing::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn values_without_an_answer_are_told_again_and_nothing_is_forgotten() {
+        for happens in [false, true] {
+            let (cache, mut cached, post) = told().await;
+            cache.silent.store(2, Relaxed);
+            cache.happens.store(happens, Relaxed);
+            cached.tell(vec![(post.clone(), value(2))], &stated(3)).await;
+            cached.tell(vec![(post.clone(), value(3))], &stated(4)).await;
+            assert_eq!(cached.untold, [(post.clone(), value(3))]);
+            cached.tell(Vec::new(), &stated(5)).await;
+            let got = cache.get(0, std::slice::from_ref(&post)).await.unwrap();
+            assert_eq!(got.stated, Some(stated(5)), "happens: {happens}");
+            assert_eq!(got.values, [Some(value(3))], "happens: {happens}");
+            assert!(cached.untold.is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn too_many_values_without_an_answer_empty_the_cache() {
+        let (cache, mut cached, post) = told().await;
+        let some = |from: usize| -> Vec<_> {
+            let posts = from..from + UNTOLD / 2 + 1;
+            posts.map(|nth| (CounterId::likes(format!("p-{nth}").parse().unwrap()), value(2))).collect()
+        };
+        cache.silent.store(2, Relaxed);
+        cached.tell(some(0), &stated(3)).await;
+        assert!(cached.hold.is_some());
+        cached.tell(some(UNTOLD), &stated(4)).await;
+        let got = cache.get(0, std::slice::from_ref(&post)).await.unwrap();
+        assert_eq!((got.stated, got.values), (Some(stated(4)), vec![None]));
+        assert!(cached.untold.is_empty());
     }
 }

@@ -179,6 +179,10 @@ impl PartitionFold {
         self.stated = stated.unwrap_or_default();
         let reached = self.stated.readings().map(|read| read.at).chain([self.stated.standing.at]).max();
         let (position, jump) = resume(position, reached, config.generation, replaced, &log);
+        if jump.is_some() || position.at > self.written.at {
+            // Others wrote what lies between, and this fold has not told the cache of it.
+            self.cached.forget();
+        }
         (self.stored, self.since) = (position.at, 0);
         self.written = position.clone();
         self.partition = Partition::new(position);
@@ -292,7 +296,7 @@ impl PartitionFold {
         self.log.finished(flush.position.at.offset());
         let stated = StandingAt { at: flush.position.at, standing: flush.standing };
         if stated.at > self.written.at {
-            self.cached.tell(&values, &stated).await;
+            self.cached.tell(values, &stated).await;
         }
         if stated.standing.loss != self.standing.loss {
             // A recount begins at a stored position that is behind the announcement, so one is stored at once.

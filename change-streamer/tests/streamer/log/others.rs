@@ -117,6 +117,7 @@ async fn a_fold_goes_on_where_another_one_has_found_that_the_log_lost_its_end() 
     let running = world.run("a", LEASE);
     world.churn(30, 6, 20).await;
     tokio::time::sleep(STORED).await;
+    assert_eq!(world.fill(6).await, 6);
     let changes = Changes::new(&world.store.repeating(5));
     for (Partition { index, .. }, log) in world.broker.reader("test", TOPIC).logs().await.unwrap() {
         let Position { at, mut filter, ladder, .. } = changes.position(index).await.unwrap().unwrap();
@@ -128,6 +129,8 @@ async fn a_fold_goes_on_where_another_one_has_found_that_the_log_lost_its_end() 
         assert!(tally_testkit::stand(&changes, index, &StandingAt { at, standing }).await);
     }
     world.fresh().await;
+    world.cache_is_fresh().await;
+    assert_eq!(world.cached(6).await.len(), 0, "the first fold did not tell the cache what the other one wrote");
     stop(vec![running]).await;
 }
 
