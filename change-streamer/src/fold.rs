@@ -58,8 +58,9 @@ impl Folding {
 
 /// The cache of one partition. After each write the fold tells it the new values together with the standing, which says up
 /// to when all changes are in them, and which losses are open. The fold sends the values of a write that got no answer
-/// again with the next one. If the cache forgot a write, or more than [`UNTOLD`] values wait, the fold takes it over. That
-/// empties it, so no reader finds a value that has missed a change.
+/// again with the next one. If it has to, the fold takes the cache over again: after the cache forgot a write, when more
+/// than [`UNTOLD`] values wait, or behind changes that others wrote. That empties the cache, so no reader finds a value that
+/// has missed a change.
 struct Cached {
     cache: Option<Arc<dyn Cache>>,
     deployment: DeploymentId,
@@ -88,7 +89,7 @@ impl Cached {
         Self { cache, deployment, partition, hold: None, untold: Vec::new(), from, said }
     }
 
-    /// Gives up what the cache was told: the fold goes on at a place that others have written up to.
+    /// Gives up the take-over and the values that wait, for a fold that goes on behind changes that others wrote.
     fn forget(&mut self) {
         self.hold = None;
         self.untold.clear();
@@ -111,20 +112,20 @@ impl Cached {
             match told {
                 Err(fault) if values.len() <= UNTOLD => {
                     if self.said.is_due(SAID) {
-                        tracing::warn!(partition, %fault, "the cache did not answer a write: it is sent again with the next one");
+                        tracing::warn!(partition, %fault, "a write of the cache failed: the fold sends its values again with the next one");
                     }
                     self.untold = values;
                     return;
                 }
                 Err(fault) => tracing::warn!(
                     partition, %fault,
-                    "too many values wait for the cache: it is taken over again, which empties it"
+                    "too many values wait for the cache: the fold takes it over again, which empties it"
                 ),
                 Ok(_) => {
                     self.from = Instant::now() + LOST;
                     tracing::warn!(
                         partition,
-                        "the cache forgot what it was told, or another fold has it: it is taken over again"
+                        "the cache forgot what it was told, or another fold has it: in 3 s this fold takes it over again"
                     );
                 }
             }
@@ -137,7 +138,7 @@ impl Cached {
         match cache.take_over(partition, &self.deployment, stated).await {
             Ok(hold) => self.hold = hold,
             Err(fault) if self.said.is_due(SAID) => {
-                tracing::warn!(partition, %fault, "the cache was not taken over");
+                tracing::warn!(partition, %fault, "the fold could not take the cache over");
             }
             Err(_) => {}
         }
@@ -257,6 +258,18 @@ mod tests {
             assert_eq!(got.values, [Some(value(3))], "happens: {happens}");
             assert!(cached.untold.is_empty());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn values_that_waited_are_not_told_under_another_take_over() {
+        let (cache, mut cached, post) = told().await;
+        cache.silent.store(1, Relaxed);
+        cached.tell(vec![(post.clone(), value(2))], &stated(3)).await;
+        cached.forget();
+        cached.tell(Vec::new(), &stated(9)).await;
+        let token = cache.begin_fill(0, &post).await.unwrap().expect("the cache was emptied");
+        cached.tell(Vec::new(), &stated(10)).await;
+        assert!(cache.fill(0, &post, &token, &value(8)).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

@@ -180,7 +180,7 @@ impl PartitionFold {
         let reached = self.stated.readings().map(|read| read.at).chain([self.stated.standing.at]).max();
         let (position, jump) = resume(position, reached, config.generation, replaced, &log);
         if jump.is_some() || position.at > self.written.at {
-            // Others wrote what lies between, and this fold has not told the cache of it.
+            // Others may have written changes that this fold has not told the cache.
             self.cached.forget();
         }
         (self.stored, self.since) = (position.at, 0);

@@ -75,11 +75,16 @@ impl PartitionFold {
         // In a table that was adopted, an absent counter may have had any value. Until the standing knows of that loss, a
         // reader could call the new one exact.
         let is_unsure = self.adopted.is_some_and(|since| flush.standing.as_of.is_none_or(|as_of| as_of <= since));
-        let Work { left, written, .. } = work;
+        let (Work { left, written, .. }, from) = (work, self.written.at);
         left.retain(|id, pending| {
             let before = self.known.get(id).cloned().flatten();
             let Some(After { mut counter, reached, overflows }) = flush.apply(before.as_ref(), pending, now) else {
-                written.push(((*id).clone(), before.as_ref().map(Value::from).unwrap_or_default()));
+                let value = before.as_ref().map(Value::from).unwrap_or_default();
+                // With an earlier version nothing has changed since the cache was told, and others may have written a
+                // later one that this fold does not know.
+                if value.version > from {
+                    written.push(((*id).clone(), value));
+                }
                 return false;
             };
             if overflows > 0 {

@@ -397,6 +397,7 @@ async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
     let running = world.run("a", Some(Duration::from_secs(6)));
     world.churn(100, 6, 20).await;
     world.exact(6).await;
+    assert_eq!(world.fill(6).await, 6);
     let reader = world.broker.reader("test", TOPIC);
     for (Partition { index, .. }, log) in reader.logs().await.unwrap() {
         world.broker.lose_tail(TOPIC, index, log.end.0.saturating_sub(3));
@@ -410,6 +411,8 @@ async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
     }
     // All stream shards are announced again, so the standings have a time again.
     world.fresh().await;
+    world.cache_is_fresh().await;
+    assert_eq!(world.cached(6).await.len(), 0, "what was cached lacks the changes that the log lost");
     stop(vec![running]).await;
 }
 

@@ -123,10 +123,15 @@ impl Cache for WatchedCache {
             return self.process.world.cache.tell(partition, take_over, values, None).await;
         }
         let answer = self.fails();
-        if answer.is_err() && values.len() % 2 == 0 {
+        if let Err(fault) = &answer
+            && self.chance.happens(50)
+        {
             // The write does not arrive.
             take_over.stamp();
-            return answer.map(|()| Told::Lost);
+            if !values.is_empty() {
+                self.process.world.coverage.fired("cache_write_lost");
+            }
+            return Err(fault.clone());
         }
         let ids: Vec<CounterId> = values.iter().map(|(id, _)| id.clone()).collect();
         let before = self.process.world.cache.get(partition, &ids).await?.values;

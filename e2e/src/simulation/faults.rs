@@ -87,6 +87,7 @@ impl Action {
 const OTHERS: [&str; 25] = [
     "acknowledgement_lost",
     "cache_failed",
+    "cache_write_lost",
     "claim_taken_over",
     "clock_wrong",
     "conflict",

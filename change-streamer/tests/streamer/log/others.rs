@@ -223,6 +223,25 @@ async fn the_cache_is_told_of_a_change_that_was_stored_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_counter_that_does_not_change_is_not_told_so_a_fill_under_way_stays() {
+    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
+    let running = world.run("a", LEASE);
+    world.like(0, 0).await;
+    world.exact(1).await;
+    world.cache_is_fresh().await;
+    let partition = partition_of(&post(0));
+    let token = world.cache.begin_fill(partition, &post(0)).await.unwrap().unwrap();
+    let item = json!({
+        "pk": {"S": "p-0#0"}, "user_id": {"S": "u-0"}, "post_id": {"S": "p-0"}, "liked_at": {"N": "1"}, "region": {"S": "eu"},
+    });
+    world.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    world.cache_is_fresh().await;
+    assert!(world.cache.fill(partition, &post(0), &token, &Cached::default()).await.unwrap());
+    stop(vec![running]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn counters_are_never_ahead_of_what_is_stated_as_read() {
     let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
     let running = world.run("a", LEASE);
