@@ -84,7 +84,7 @@ impl Action {
 }
 
 /// Kinds of faults that are not actions.
-const OTHERS: [&str; 25] = [
+const OTHERS: [&str; 26] = [
     "acknowledgement_lost",
     "cache_failed",
     "cache_write_lost",
