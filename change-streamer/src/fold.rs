@@ -95,7 +95,7 @@ impl Cached {
         self.untold.clear();
     }
 
-    /// Tells the cache the values of a flush, also those that the table had already, and the standing behind all of
+    /// Tells the cache the values of a flush, also those that another fold had written, and the standing behind all of
     /// them. If this fold does not hold the cache, takes it over instead.
     async fn tell(&mut self, values: Vec<(CounterId, Value)>, stated: &StandingAt) {
         let (Some(cache), partition) = (&self.cache, self.partition) else { return };

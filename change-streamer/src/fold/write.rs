@@ -35,8 +35,8 @@ struct Work<'f> {
 }
 
 impl PartitionFold {
-    /// Writes everything of `flush` to the counters, and returns their values then. Safe to repeat, and while others do
-    /// so.
+    /// Writes everything of `flush` to the counters. Returns the values of those that have changed since the last
+    /// flush. Safe to repeat, and while others do so.
     pub(super) async fn write(&mut self, flush: &Flush, stop: &Stop) -> anyhow::Result<Vec<(CounterId, Value)>> {
         let left: BTreeMap<_, _> = flush.counters.iter().map(|(id, pending)| (id, &pending[..])).collect();
         // Other Regions must not be told an older value than before, which an eventually consistent read could return.

@@ -147,7 +147,7 @@ impl Cache for WatchedCache {
                     .add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
             }
         }
-        // An answer may be lost although the values are written.
+        // The values are written, also where the answer is lost.
         answer.map(|()| told)
     }
 }
