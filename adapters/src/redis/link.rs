@@ -1,5 +1,5 @@
-//! The connection to one server or to a cluster. The client reconnects by itself; this module replaces a cluster's
-//! connection that answers nothing.
+//! The connection to one server or to a cluster. The client reconnects by itself, except in two cases where this module
+//! replaces its connection: a server that refused the login, and a cluster that answers nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{Client, Cmd, RedisError, RedisResult, Value};
+use redis::{Client, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_service::Secret;
@@ -28,8 +28,48 @@ pub(super) struct Link {
 
 #[derive(Clone)]
 enum Way {
-    Single(ConnectionManager),
+    Single(Arc<Single>),
     Cluster(Arc<Cluster>),
+}
+
+/// A connection to one server, which is replaced once the server has refused its password or its database: the client
+/// would give that answer for ever, even after the operator has mended it.
+struct Single {
+    client: Client,
+    timeout: Duration,
+    /// The connection, and its number.
+    current: Mutex<(ConnectionManager, u64)>,
+}
+
+impl Single {
+    fn new(client: Client, timeout: Duration) -> RedisResult<Self> {
+        let current = Mutex::new((lazy(&client, timeout)?, 0));
+        Ok(Self { client, timeout, current })
+    }
+
+    /// Returns the connection to ask through, and its number.
+    fn connection(&self) -> (ConnectionManager, u64) {
+        self.current.lock().clone()
+    }
+
+    /// Notes an answer through a connection.
+    fn answered<T>(&self, number: u64, answer: &RedisResult<T>) {
+        if !answer.as_ref().is_err_and(is_refusal) {
+            return;
+        }
+        let mut current = self.current.lock();
+        // Requests that fail together share one new connection.
+        if current.1 == number
+            && let Ok(next) = lazy(&self.client, self.timeout)
+        {
+            *current = (next, number + 1);
+        }
+    }
+}
+
+/// Returns whether the server refused a connection when it was set up.
+fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::ResponseError))
 }
 
 /// A connection to a cluster, which is replaced once it answers nothing: after a node dies under load, requests and the
@@ -76,7 +116,12 @@ impl Link {
     pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         let answer = async {
             match &self.way {
-                Way::Single(connection) => ask(connection, &command).await,
+                Way::Single(single) => {
+                    let (connection, number) = single.connection();
+                    let answer = ask(&connection, &command).await;
+                    single.answered(number, &answer);
+                    answer
+                }
                 Way::Cluster(cluster) => {
                     let (connection, generation) = cluster.connection();
                     let answer = ask(&connection, &command).await;
@@ -98,11 +143,16 @@ fn patience(timeout: Duration) -> Duration {
 
 fn single(settings: &Settings) -> RedisResult<Way> {
     let address = settings.nodes.first().map_or("", Secret::expose);
+    Ok(Way::Single(Arc::new(Single::new(Client::open(address)?, settings.timeout)?)))
+}
+
+/// Returns a connection to one server that is opened when it is first used.
+fn lazy(client: &Client, timeout: Duration) -> RedisResult<ConnectionManager> {
     let config = ConnectionManagerConfig::new()
         .set_number_of_retries(0)
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(settings.timeout));
-    Ok(Way::Single(ConnectionManager::new_lazy_with_config(Client::open(address)?, config)?))
+        .set_response_timeout(Some(timeout));
+    ConnectionManager::new_lazy_with_config(client.clone(), config)
 }
 
 fn cluster(settings: &Settings) -> RedisResult<Way> {
@@ -111,7 +161,7 @@ fn cluster(settings: &Settings) -> RedisResult<Way> {
     Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings.timeout)))))
 }
 
-/// Returns a connection that is opened when it is first used.
+/// Returns a connection to a cluster that is opened when it is first used.
 fn pending(client: &ClusterClient) -> ClusterConnection {
     client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
 }

@@ -171,6 +171,29 @@ async fn a_server_that_was_unavailable_is_used_again() {
     }
 }
 
+#[tokio::test]
+#[ignore = "needs redis-server; .ci/night runs it"]
+async fn a_login_that_was_refused_is_tried_again() {
+    let password = (["CONFIG", "SET", "requirepass", "other"], ["CONFIG", "SET", "requirepass", "own"]);
+    let database = (["ACL", "SETUSER", "default", "-select"], ["ACL", "SETUSER", "default", "+select"]);
+    for (cluster, (refuse, admit)) in [(false, password), (true, password), (false, database)] {
+        let server = Server::start(cluster).await;
+        let mut operator = server.raw();
+        let mut set = |words: [&str; 4]| redis::cmd(words[0]).arg(&words[1..]).query::<()>(&mut operator).unwrap();
+        let url = match refuse[0] {
+            "ACL" => format!("{}/1", server.url()),
+            _ => server.url().replace("://", "://:own@"),
+        };
+        let cache = PartitionCache::new(&Settings { nodes: vec![url.into()], ..server.settings() }).unwrap();
+        set(refuse);
+        for _ in 0..2 {
+            assert!(cache.take_over(7, &own(), &at(1)).await.is_err_and(|fault| fault.is_retryable()));
+        }
+        set(admit);
+        eventually("the server is used", async || cache.take_over(7, &own(), &at(1)).await.is_ok()).await;
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the writers run side by side, and the test waits for each")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs redis-server; .ci/night runs it"]
