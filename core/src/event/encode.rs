@@ -47,22 +47,3 @@ pub fn encode(
     written.expect("strings and integers always serialise");
     Some(value)
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::definitions::Definitions;
-    use crate::event::decode_value;
-
-    use super::*;
-
-    #[test]
-    fn an_event_states_the_region_that_it_comes_from() {
-        let (likes, user, from) = (Definitions::likes_alone(), UserId::new("u").unwrap(), Region::new("eu").unwrap());
-        for region in [Some(&from), None] {
-            let (said, at) = (Said::Member(&user), UnixMillis(5));
-            let value = encode(&Definition::likes(), "p", Direction::Add, said, region, at).unwrap();
-            let event = decode_value(Some(&value), UnixMillis(0), &likes).unwrap();
-            assert_eq!((event.subject(), event.region().as_ref(), event.at), ("p", region, at));
-        }
-    }
-}

@@ -44,6 +44,17 @@ impl<T: Eq + Hash> Interned<T> {
     pub(crate) fn get(&self, number: Number) -> Rc<T> {
         Rc::clone(&self.0.borrow().values[number.0 as usize])
     }
+
+    /// Changes a copy of the value, and sets `number` to that of the copy.
+    pub(crate) fn update<R>(&self, number: &mut Number, change: impl FnOnce(&mut T) -> R) -> R
+    where
+        T: Clone,
+    {
+        let mut value = (*self.get(*number)).clone();
+        let result = change(&mut value);
+        *number = self.number(value);
+        result
+    }
 }
 
 /// Memoised results.

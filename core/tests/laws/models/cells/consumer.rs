@@ -65,28 +65,22 @@ impl Cells {
 
     fn take(&self, state: &mut State, i: usize, offset: Offset) {
         let consumer = &mut state.consumers[i];
-        let mut adding = (*self.addings.get(consumer.adding)).clone();
-        let mut progress = (*self.progresses.get(consumer.progress)).clone();
-        progress.take_elsewhere(offset);
-        if adding.take(version(offset.0), amount(offset.0)) {
-            progress.finish(offset);
-        }
-        consumer.adding = self.addings.number(adding);
-        consumer.progress = self.progresses.number(progress);
+        let is_in =
+            self.addings.update(&mut consumer.adding, |adding| adding.take(version(offset.0), amount(offset.0)));
+        self.progresses.update(&mut consumer.progress, |progress| {
+            progress.take_elsewhere(offset);
+            if is_in {
+                progress.finish(offset);
+            }
+        });
     }
 
     fn ask(&self, state: &mut State, i: usize) {
         let consumer = &mut state.consumers[i];
-        let mut adding = (*self.addings.get(consumer.adding)).clone();
-        let Some(ask) = adding.step() else { return };
-        consumer.adding = self.addings.number(adding);
+        let Some(ask) = self.addings.update(&mut consumer.adding, Adding::step) else { return };
         consumer.asked = Asked::The(ask);
         if let Ask::Update { from, to } = ask {
-            let mut copies = (*self.copies.get(state.copies)).clone();
-            copies.push((from, to));
-            copies.sort_unstable();
-            copies.dedup();
-            state.copies = self.copies.number(copies);
+            self.copies.update(&mut state.copies, |copies| _ = copies.insert((from, to)));
         }
     }
 
@@ -108,11 +102,10 @@ impl Cells {
     /// Lets the consumer get an answer, or learn that there is none. The events that are in the cell are finished then.
     fn act(&self, state: &mut State, i: usize, act: impl FnOnce(&mut Adding) -> Vec<Offset>) {
         let consumer = &mut state.consumers[i];
-        let mut adding = (*self.addings.get(consumer.adding)).clone();
-        let mut progress = (*self.progresses.get(consumer.progress)).clone();
-        act(&mut adding).into_iter().for_each(|offset| progress.finish(offset));
-        consumer.adding = self.addings.number(adding);
-        consumer.progress = self.progresses.number(progress);
+        let is_in = self.addings.update(&mut consumer.adding, act);
+        self.progresses.update(&mut consumer.progress, |progress| {
+            is_in.into_iter().for_each(|offset| progress.finish(offset));
+        });
         consumer.asked = Asked::Nothing;
     }
 }

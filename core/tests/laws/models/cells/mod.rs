@@ -8,6 +8,8 @@
 mod consumer;
 mod tests;
 
+use std::collections::BTreeSet;
+
 use tally_core::register::{Adding, Cell, Progress, Version};
 use tally_core::topic::Offset;
 
@@ -33,7 +35,7 @@ struct State {
     committed: u8,
     /// The first one owns the partition.
     consumers: [Consumer; 2],
-    /// The updates that may still be carried out, in order.
+    /// The updates that may still be carried out.
     copies: Number,
     resets: u8,
 }
@@ -59,7 +61,7 @@ struct Cells {
     removed: Option<Rule>,
     progresses: Interned<Progress>,
     addings: Interned<Adding>,
-    copies: Interned<Vec<Update>>,
+    copies: Interned<BTreeSet<Update>>,
 }
 
 impl Cells {
@@ -90,7 +92,7 @@ impl Model for Cells {
     type Step = Step;
 
     fn initial(&self) -> Vec<State> {
-        let copies = self.copies.number(Vec::new());
+        let copies = self.copies.number(BTreeSet::new());
         let consumers = [self.begin(0), self.begin(self.events)];
         vec![State { cell: None, committed: 0, consumers, copies, resets: self.resets }]
     }

@@ -48,12 +48,13 @@ impl Counts {
     /// Lets a fold begin whose stored position is no longer in the log.
     fn jump(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
         for to in state.check.at + 1..=self.length(state.log) {
-            let mut filter = (*self.filters.get(state.check.filter)).clone();
+            let mut reader = Reader { at: to, ..state.check };
             // Two folds that jump before the log names a loss may do so in the same millisecond.
-            let number = filter.jump(place(to), UnixMillis(NOW.0 + u64::from(state.jumped.times)));
+            let now = UnixMillis(NOW.0 + u64::from(state.jumped.times));
+            let number = self.filters.update(&mut reader.filter, |filter| filter.jump(place(to), now));
             let mut after = *state;
             after.left.jumps -= 1;
-            after.folds[i].reader = Reader { at: to, filter: self.filters.number(filter) };
+            after.folds[i].reader = reader;
             let [last, _] = state.jumped.losses;
             after.jumped =
                 Jumped { losses: [Some(number), last.filter(|last| *last != number)], named: false, ..state.jumped };

@@ -1,13 +1,11 @@
 //! The log of the model, and what its readers accept of it.
 
-use tally_core::changes::{
-    Body, Correction, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section,
-};
+use tally_core::changes::{Body, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section};
 use tally_core::ids::{CounterKind, Sequence};
 use tally_core::time::UnixMillis;
 
 use super::super::{number, offset, opened, place, position, sections, sequence, weighed};
-use super::{Counts, MEMBERS, Record, Rule, Stream};
+use super::{Counts, MEMBERS, Record, Rule, Stream, key, shard};
 use crate::intern::Number;
 
 /// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the
@@ -56,7 +54,7 @@ pub(super) struct Known {
 impl Counts {
     /// Returns a log in which the stream shard is announced, and a reader of all of it.
     pub(super) fn opened(&self) -> (Number, Reader) {
-        let opened = self.message(opened([self.shard.clone()]));
+        let opened = self.message(opened([shard()]));
         let log = self.append(self.logs.number(Log::default()), opened);
         (log, Reader { at: 1, filter: self.end(log) })
     }
@@ -74,7 +72,7 @@ impl Counts {
             let entries: Vec<Entry> = record.map(|record| self.entry(at, record, before)).into_iter().collect();
             let to = at + u8::from(has_entry);
             let fed = Some(UnixMillis(to.into()));
-            let section = Section { shard: self.shard.clone(), back: position(at), to: position(to), fed, entries };
+            let section = Section { shard: shard(), back: position(at), to: position(to), fed, entries };
             self.message(sections(vec![section]))
         })
     }
@@ -83,23 +81,19 @@ impl Counts {
         match record {
             Record::Change(member) => {
                 let before = before[usize::from(member)];
-                weighed(&self.key, MEMBERS[usize::from(member)], [before, 1 - before], at + 1)
+                weighed(&key(), MEMBERS[usize::from(member)], [before, 1 - before], at + 1)
             }
             Record::Marker(recount) => {
                 let effect = Effect::Marked(nonce(recount));
-                Entry { key: self.key.clone(), effect, second: 0, sequence: sequence(at + 1) }
+                Entry { key: key(), effect, second: 0, sequence: sequence(at + 1) }
             }
         }
     }
 
     /// Returns the announcement of the `nth` loss: of the record at `at`, which was not read.
     pub(super) fn lost(&self, nth: u8, at: u8) -> Number {
-        let next = Some((self.shard.clone(), sequence(at + 2)));
+        let next = Some((shard(), sequence(at + 2)));
         self.message(Body::Lost(Lost { number: LossNumber(nth.into()), next }))
-    }
-
-    pub(super) fn correction(&self, correction: Correction) -> Number {
-        self.message(Body::Correction(correction))
     }
 
     pub(super) fn append(&self, log: Number, message: Number) -> Number {

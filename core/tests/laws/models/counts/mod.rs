@@ -68,15 +68,16 @@ enum Rule {
 }
 
 /// The value that an edit by hand increments.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum Edit {
     Total,
     Part,
+    #[default]
     Both,
 }
 
 /// How often each thing may happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Budget {
     changes: u8,
     /// The lease moves to the other relay.
@@ -99,6 +100,7 @@ impl Budget {
     }
 }
 
+#[derive(Default)]
 struct Counts {
     budget: Budget,
     recounts: usize,
@@ -106,8 +108,6 @@ struct Counts {
     error: i64,
     edit: Edit,
     removed: &'static [Rule],
-    key: RowKey,
-    shard: StreamShard,
     messages: Interned<Message>,
     logs: Interned<Log>,
     filters: Interned<Filter>,
@@ -184,28 +184,7 @@ enum Step {
 
 impl Counts {
     fn new(budget: Budget, recounts: usize) -> Self {
-        Self {
-            budget,
-            recounts,
-            error: 0,
-            edit: Edit::Both,
-            removed: &[],
-            key: likes("p", Shard::FIRST),
-            shard: StreamShard::from("2024/s"),
-            messages: Interned::default(),
-            logs: Interned::default(),
-            filters: Interned::default(),
-            counters: Interned::default(),
-            keys: Interned::default(),
-            sections: Memo::default(),
-            appended: Memo::default(),
-            readings: Memo::default(),
-            knowledge: Memo::default(),
-            answers: Memo::default(),
-            changes: Memo::default(),
-            passes: Memo::default(),
-            tails: Memo::default(),
-        }
+        Self { budget, recounts, ..Self::default() }
     }
 
     fn without(self, removed: &'static [Rule]) -> Self {
@@ -290,11 +269,12 @@ impl Counts {
     }
 
     fn edited(&self, state: &State) -> State {
-        let mut counter = (*self.counters.get(state.counter)).clone();
-        counter.likes += i64::from(self.edit != Edit::Part);
-        *counter.parts.entry(self.key.shard).or_default() += i64::from(self.edit != Edit::Total);
-        let left = Budget { edits: state.left.edits - 1, ..state.left };
-        State { counter: self.counters.number(counter), left, ..*state }
+        let mut edited = State { left: Budget { edits: state.left.edits - 1, ..state.left }, ..*state };
+        self.counters.update(&mut edited.counter, |counter| {
+            counter.likes += i64::from(self.edit != Edit::Part);
+            *counter.parts.entry(Shard::FIRST).or_default() += i64::from(self.edit != Edit::Total);
+        });
+        edited
     }
 
     /// Returns whether all of the stream is in the log, all of the log in the counter, and no recount is running.
@@ -319,7 +299,7 @@ impl Counts {
     fn is_right(&self, state: &State) -> bool {
         let counter = self.counters.get(state.counter);
         let sum = state.stream.sum(state.stream.len());
-        counter.likes == sum && counter.part(self.key.shard) == sum
+        counter.likes == sum && counter.part(Shard::FIRST) == sum
     }
 
     /// Returns whether an API that read the stored standing, and reads the counter now, calls a number exact that the
@@ -333,9 +313,7 @@ impl Counts {
         let sums = (as_of..=state.stream.len()).map(|at| state.stream.sum(at));
         sums.clone().min() > Some(likes) || sums.max() < Some(likes)
     }
-}
 
-impl Counts {
     /// Returns whether the counter contains an announcement that the standing of a fold which has read the whole log
     /// does not reach.
     fn strays(&self, state: &State) -> bool {
@@ -352,7 +330,7 @@ impl Model for Counts {
 
     fn initial(&self) -> Vec<State> {
         let (log, reader) = self.opened();
-        let parts = [(self.key.shard, self.error)].into_iter().filter(|(_, part)| *part != 0).collect();
+        let parts = [(Shard::FIRST, self.error)].into_iter().filter(|(_, part)| *part != 0).collect();
         let counter = Counter { likes: self.error, parts, ..Counter::default() };
         let counter = self.counters.number(counter);
         vec![State {
@@ -428,6 +406,16 @@ impl Model for Counts {
         let is_over = self.recounts == 0 && self.budget.jumps > 0;
         all && self.is_at_rest(state) && (is_over || self.has_to_be_right(state) && self.is_right(state))
     }
+}
+
+/// Returns the row key whose rows are counted.
+fn key() -> RowKey {
+    likes("p", Shard::FIRST)
+}
+
+/// Returns the stream shard.
+fn shard() -> StreamShard {
+    StreamShard::from("2024/s")
 }
 
 fn short(number: usize) -> u8 {

@@ -1,13 +1,13 @@
 //! A recount of the row key.
 
-use tally_core::changes::{Amend, Filter, Item, Place};
-use tally_core::ids::MemberKey;
+use tally_core::changes::{Amend, Body, Filter, Item, Place};
+use tally_core::ids::{MemberKey, Shard};
 use tally_core::recount::Key;
 use tally_core::weight::Weight;
 
 use super::super::place;
 use super::log::{Reader, item, nonce};
-use super::{Counts, MEMBERS, Record, Rule, State, Step, short};
+use super::{Counts, MEMBERS, Record, Rule, State, Step, key, short};
 use crate::intern::Number;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,12 +68,12 @@ impl Counts {
                     match key.compare(&self.counters.get(state.counter), Place::default()) {
                         None => go(Step::FindEqual { recount: i }, Recount::Done(look.since), state),
                         Some(correction) => {
-                            let add = match correction.parts[&self.key.shard] {
+                            let add = match correction.parts[&Shard::FIRST] {
                                 Amend::Add(add) => add,
                                 Amend::Doubt => 0,
                             };
                             let step = Step::FindDifference { recount: i, add };
-                            go(step, Recount::Sends(self.correction(correction), look.since), state);
+                            go(step, Recount::Sends(self.message(Body::Correction(correction)), look.since), state);
                         }
                     }
                 }
@@ -108,25 +108,25 @@ impl Counts {
         if !self.obeys(Rule::TailFromFold) {
             tail = Reader { at: self.length(state.log), filter: self.filters.number(Filter::default()) };
         }
-        let key = Key::new(self.key.clone(), self.filters.get(tail.filter).loss());
+        let key = Key::new(key(), self.filters.get(tail.filter).loss());
         let since = Since { edits: state.left.edits, loss };
         Some(Look { since, tail, key: self.keys.number(key) })
     }
 
     fn row(&self, look: Look, state: &State, member: usize) -> Look {
-        let mut key = (*self.keys.get(look.key)).clone();
         let weight = state.stream.rows(state.stream.len())[member];
+        let mut key = look.key;
         // A missing row is not read.
         if weight > 0 {
-            key.row(MemberKey::new(MEMBERS[member]).expect("an id"), Weight::new(weight));
+            let member = MemberKey::new(MEMBERS[member]).expect("an id");
+            self.keys.update(&mut key, |key| key.row(member, Weight::new(weight)));
         }
-        Look { key: self.keys.number(key), ..look }
+        Look { key, ..look }
     }
 
     fn marked(&self, look: Look, state: &State, i: usize) -> Look {
-        let mut key = (*self.keys.get(look.key)).clone();
-        key.marked(nonce(short(i)));
-        let key = self.keys.number(key);
+        let mut key = look.key;
+        self.keys.update(&mut key, |key| key.marked(nonce(short(i))));
         if self.obeys(Rule::TailBeforeRows) {
             return Look { key, ..look };
         }

@@ -5,35 +5,32 @@ use crate::explore::{bounds, breaks, holds};
 
 /// Returns a world in which nothing goes wrong except for zombies.
 fn sound(changes: u8, moves: u8) -> Counts {
-    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 0, jumps: 0, ends: 0 }, 0)
+    Counts::new(Budget { changes, moves, ..Budget::default() }, 0)
 }
 
 /// Returns a world in which the counter is edited by hand.
 fn edited(changes: u8, moves: u8, recounts: usize) -> Counts {
-    Counts::new(Budget { changes, moves, edits: 1, losses: 0, holes: 0, jumps: 0, ends: 0 }, recounts)
+    Counts::new(Budget { changes, moves, edits: 1, ..Budget::default() }, recounts)
 }
 
 /// Returns a world in which the stream loses a record that was not read, and the counter is wrong at first.
 fn trimmed(changes: u8, moves: u8, recounts: usize) -> Counts {
-    Counts {
-        error: 1,
-        ..Counts::new(Budget { changes, moves, edits: 0, losses: 1, holes: 0, jumps: 0, ends: 0 }, recounts)
-    }
+    Counts { error: 1, ..Counts::new(Budget { changes, moves, losses: 1, ..Budget::default() }, recounts) }
 }
 
 /// Returns a world in which the log loses a message.
 fn holed(changes: u8, moves: u8, recounts: usize) -> Counts {
-    Counts::new(Budget { changes, moves, edits: 0, losses: 0, holes: 1, jumps: 0, ends: 0 }, recounts)
+    Counts::new(Budget { changes, moves, holes: 1, ..Budget::default() }, recounts)
 }
 
 /// Returns a world in which the positions of folds are no longer in the log.
 fn jumping(changes: u8, jumps: u8) -> Counts {
-    Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps, ends: 0 }, 0)
+    Counts::new(Budget { changes, jumps, ..Budget::default() }, 0)
 }
 
 /// Returns a world in which the log loses its end after a fold has read it, and the fold writes it late.
 fn ended(changes: u8, recounts: usize) -> Counts {
-    Counts::new(Budget { changes, moves: 0, edits: 0, losses: 0, holes: 0, jumps: 0, ends: 1 }, recounts)
+    Counts::new(Budget { changes, ends: 1, ..Budget::default() }, recounts)
 }
 
 #[test]
@@ -101,7 +98,7 @@ fn two_concurrent_recounts_correct_a_loss_of_the_log() {
 
 #[test]
 fn losses_may_follow_each_other_and_the_log_may_lose_announcements() {
-    let lossy = |changes, moves, losses, holes| Budget { changes, moves, edits: 0, losses, holes, jumps: 0, ends: 0 };
+    let lossy = |changes, moves, losses, holes| Budget { changes, moves, losses, holes, ..Budget::default() };
     for budget in [lossy(2, bounds(0, 1), 2, 0), lossy(bounds(1, 2), 1, 1, 1), lossy(bounds(1, 2), 1, 0, 2)] {
         holds(&Counts::new(budget, 1));
     }

@@ -25,8 +25,8 @@ fn exact_answers_are_right_while_two_folds_work_concurrently() {
 #[test]
 fn each_rule_of_the_standing_is_necessary() {
     for rule in [Rule::StandingFirst, Rule::AsOfStays, Rule::AnnouncedFirst, Rule::Gap, Rule::StoredBehindCounters] {
-        let steps = breaks(&World { ticks: 1, ..World::table() }.without(rule), LIE);
-        println!("without {rule:?}: {steps} steps");
+        println!("without {rule:?}");
+        breaks(&World { ticks: 1, ..World::table() }.without(rule), LIE);
     }
 }
 
@@ -49,7 +49,7 @@ fn exact_answers_contain_every_event_that_kafka_had_acknowledged_by_their_as_of(
 #[test]
 fn each_rule_of_safe_at_is_necessary() {
     for rule in [Rule::NoLaterThanSafe, Rule::SafeBeforeStanding] {
-        let steps = breaks(&World { ticks: 2, writes: ONE, ..World::kafka() }.without(rule), LIE);
-        println!("without {rule:?}: {steps} steps");
+        println!("without {rule:?}");
+        breaks(&World { ticks: 2, writes: ONE, ..World::kafka() }.without(rule), LIE);
     }
 }

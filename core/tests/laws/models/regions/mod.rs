@@ -92,6 +92,7 @@ struct Adopted {
 }
 
 /// The bounds of a run. Time goes in ticks.
+#[derive(Default)]
 struct World {
     /// The number of ticks after the first. Within two ticks a topic compacts nothing.
     ticks: u8,
@@ -161,23 +162,18 @@ enum Step {
     IsReplaced,
 }
 
+impl State {
+    /// Returns the state after a change.
+    fn after(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut after = self.clone();
+        change(&mut after);
+        after
+    }
+}
+
 impl World {
     fn new(ticks: u8, script: &'static [Item]) -> Self {
-        Self {
-            ticks,
-            script,
-            times: None,
-            mirrored: false,
-            halts: false,
-            begins: 0,
-            left: Left::default(),
-            removed: None,
-            values: Interned::default(),
-            positions: Interned::default(),
-            remotes: Interned::default(),
-            counted: Memo::default(),
-            messages: Memo::default(),
-        }
+        Self { ticks, script, ..Self::default() }
     }
 
     fn without(self, rule: Rule) -> Self {
@@ -287,9 +283,7 @@ impl Model for World {
         }
         let is_time = self.times.is_none_or(|times| times.get(state.log.len()) == Some(&state.tick));
         if let Some(item) = self.script.get(state.log.len()).filter(|item| is_time && self.may_happen(state, **item)) {
-            let mut after = state.clone();
-            after.log.push(state.tick);
-            next.push((Step::Happens(*item), after));
+            next.push((Step::Happens(*item), state.after(|after| after.log.push(state.tick))));
         }
         self.adopt_table(state, next);
         self.publish(state, next);

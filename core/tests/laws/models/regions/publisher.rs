@@ -65,8 +65,7 @@ impl World {
         for (at, fold) in state.folds.iter().enumerate() {
             if fold.taken == fold.published || self.halts {
                 for to in fold.taken + 1..=state.length() {
-                    let mut after = state.clone();
-                    self.writes(&mut after, at, to);
+                    let after = state.after(|after| self.writes(after, at, to));
                     if self.halts {
                         next.push((Step::WritesCounters { fold: at, to }, after));
                     } else {
@@ -81,9 +80,7 @@ impl World {
             }
         }
         if state.left.take_overs > 0 {
-            let mut after = state.clone();
-            self.takes_over(&mut after);
-            next.push((Step::TakesOver, after));
+            next.push((Step::TakesOver, state.after(|after| self.takes_over(after))));
         }
     }
 
@@ -97,8 +94,7 @@ impl World {
         }
         let least = if self.obeys(Rule::NothingOlder) { taken.max(found) } else { taken };
         for as_read in BTreeSet::from([least, state.reached]) {
-            let mut after = state.clone();
-            self.publishes(&mut after, at, as_read);
+            let after = state.after(|after| self.publishes(after, at, as_read));
             next.push((Step::Publishes { fold: at, to: taken, as_read }, after));
         }
     }
@@ -190,9 +186,7 @@ impl World {
     pub(super) fn copy(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let topic: Vec<_> = state.topic.iter().copied().map(Some).collect();
         for (nth, record) in readable(self, &topic, state.copied, state.tick) {
-            let mut after = state.clone();
-            after.copies(nth, record);
-            next.push((Step::Copies(record), after));
+            next.push((Step::Copies(record), state.after(|after| after.copies(nth, record))));
         }
         if state.left.repeats > 0 {
             for from in 0..state.copied {

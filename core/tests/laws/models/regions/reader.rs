@@ -49,20 +49,15 @@ impl World {
                 continue;
             }
             for (nth, record) in self.waiting(state, at) {
-                let mut after = state.clone();
-                self.takes(&mut after, at, nth, record);
+                let after = state.after(|after| self.takes(after, at, nth, record));
                 next.push((Step::Reads { reader: at, record }, after));
             }
             if reader.is_dirty {
-                let mut after = state.clone();
-                self.flushes(&mut after, at);
-                next.push((Step::Flushes { reader: at }, after));
+                next.push((Step::Flushes { reader: at }, state.after(|after| self.flushes(after, at))));
             }
         }
         if state.left.replacements > 0 {
-            let mut after = state.clone();
-            self.replaces(&mut after);
-            next.push((Step::IsReplaced, after));
+            next.push((Step::IsReplaced, state.after(|after| self.replaces(after))));
         }
     }
 
@@ -97,27 +92,21 @@ impl World {
 
     fn flushes(&self, state: &mut State, at: usize) {
         let reader = &mut state.readers[at];
-        let mut remote = (*self.remotes.get(reader.remote)).clone();
-        let RemoteFlush { entries, position } = remote.flush();
+        let RemoteFlush { entries, position } = self.remotes.update(&mut reader.remote, Remote::flush);
         let entry = |id| (0..2).position(|nth| counter(nth).in_region(&region()) == id).expect("one of two counters");
         let entries = entries.into_iter().map(|(id, value)| (entry(id), self.values.number(value))).collect();
         let position = Some(self.positions.number(position));
-        let writing = Some(Writing { entries, position });
-        *reader = Reader { remote: self.remotes.number(remote), is_dirty: false, writing };
+        (reader.is_dirty, reader.writing) = (false, Some(Writing { entries, position }));
     }
 
     /// Writes the reader's next entry, or the position behind all entries.
     fn write(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let writing = state.readers[at].writing.as_ref().expect("it writes");
         if !writing.entries.is_empty() {
-            let mut after = state.clone();
-            self.puts_entry(&mut after, at);
-            next.push((Step::PutsEntry { reader: at }, after));
+            next.push((Step::PutsEntry { reader: at }, state.after(|after| self.puts_entry(after, at))));
         }
         if writing.position.is_some() && (writing.entries.is_empty() || !self.obeys(Rule::EntriesFirst)) {
-            let mut after = state.clone();
-            self.stores_position(&mut after, at);
-            next.push((Step::StoresPosition { reader: at }, after));
+            next.push((Step::StoresPosition { reader: at }, state.after(|after| self.stores_position(after, at))));
         }
     }
 

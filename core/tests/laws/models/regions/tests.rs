@@ -18,11 +18,9 @@ const FORGOTTEN: &[Item] = &[Gains(0, 5), Passes, ANNOUNCED, Corrects(0), Closes
 /// The announcement that the table was lost, and no record.
 const ANNOUNCED: Item = Loses(0, 0);
 
-const NONE: Left = Left { take_overs: 0, repeats: 0, replacements: 0, lost_tables: 0 };
-
 /// Lets this many other folds take over.
 fn taken_over(take_overs: u8, ticks: u8, script: &'static [Item]) -> World {
-    World { halts: true, left: Left { take_overs, ..NONE }, ..World::new(ticks, script) }
+    World { halts: true, left: Left { take_overs, ..Left::default() }, ..World::new(ticks, script) }
 }
 
 /// Lets a fold take over early, and B begin to read once records may be compacted away.
@@ -32,12 +30,12 @@ fn begun_late(take_overs: u8) -> World {
 
 /// Lets another reader take over once.
 fn replaced(ticks: u8, script: &'static [Item]) -> World {
-    World { left: Left { replacements: 1, ..NONE }, ..World::new(ticks, script) }
+    World { left: Left { replacements: 1, ..Left::default() }, ..World::new(ticks, script) }
 }
 
 /// Lets the table be lost once, while items happen in fixed ticks.
 fn emptied(script: &'static [Item], times: &'static [u8]) -> World {
-    World { left: Left { lost_tables: 1, ..NONE }, times: Some(times), ..World::new(2, script) }
+    World { left: Left { lost_tables: 1, ..Left::default() }, times: Some(times), ..World::new(2, script) }
 }
 
 /// Lets B read a copy of the topic.
@@ -80,7 +78,7 @@ fn what_another_region_calls_exact_was_so_while_folds_take_over_and_go_on() {
 #[test]
 fn what_another_region_calls_exact_was_so_although_the_mirror_stands_still_and_repeats() {
     holds(&mirrored(bounds(2, 3), CHANGES));
-    holds(&World { left: Left { repeats: 1, ..NONE }, ..mirrored(bounds(1, 2), &CHANGES[..2]) });
+    holds(&World { left: Left { repeats: 1, ..Left::default() }, ..mirrored(bounds(1, 2), &CHANGES[..2]) });
 }
 
 #[test]
@@ -101,8 +99,8 @@ fn each_rule_of_who_publishes_is_needed() {
         (emptied(FORGOTTEN, &[0, 1, 1, 1, 2]), Rule::LossPublished),
         (emptied(EMPTIED, &[0, 1, 1, 2, 2, 2]), Rule::DoubtPublished),
     ] {
-        let steps = breaks(&world.without(rule), LIE);
-        println!("without {rule:?}: {steps} steps");
+        println!("without {rule:?}");
+        breaks(&world.without(rule), LIE);
     }
 }
 
@@ -115,8 +113,8 @@ fn each_rule_of_who_reads_is_needed() {
         (World::new(3, STAYS), Rule::DoubtsWhatWasThere),
         (World::new(1, STAYS), Rule::EntriesFirst),
     ] {
-        let steps = breaks(&world.without(rule), LIE);
-        println!("without {rule:?}: {steps} steps");
+        println!("without {rule:?}");
+        breaks(&world.without(rule), LIE);
     }
 }
 

@@ -12,7 +12,7 @@ mod tests;
 
 use tally_core::changes::{Filter, Message, Place, Section, Standing};
 use tally_core::fold::{Counter, Flush, Mark, Partition, Position, ReadTo};
-use tally_core::ids::{CounterKind, RowKey, Shard, StreamShard};
+use tally_core::ids::{CounterKind, Shard, StreamShard};
 use tally_core::time::UnixMillis;
 
 use self::fold::Fold;
@@ -40,7 +40,7 @@ enum Rule {
 }
 
 /// How often each thing may happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Budget {
     records: u8,
     /// The relay states up to when it is complete.
@@ -112,13 +112,12 @@ enum Step {
     StorePosition { fold: usize },
 }
 
+#[derive(Default)]
 struct Regrown {
     budget: Budget,
     removed: &'static [Rule],
     /// The steps before the world begins.
     begun: &'static [Step],
-    key: RowKey,
-    shard: StreamShard,
     messages: Interned<Message>,
     counters: Interned<Counter>,
     standings: Interned<Standing>,
@@ -129,19 +128,7 @@ struct Regrown {
 
 impl Regrown {
     fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            removed: &[],
-            begun: &[],
-            key: likes("p", Shard::FIRST),
-            shard: StreamShard::from("2024/s"),
-            messages: Interned::default(),
-            counters: Interned::default(),
-            standings: Interned::default(),
-            positions: Interned::default(),
-            partitions: Interned::default(),
-            flushes: Interned::default(),
-        }
+        Self { budget, ..Self::default() }
     }
 
     fn without(self, removed: &'static [Rule]) -> Self {
@@ -154,10 +141,10 @@ impl Regrown {
 
     /// Returns the relay's next message: the record after the acknowledged ones, or only that position.
     fn section(&self, sent: u8, has_entry: bool) -> Message {
-        let entry = |at: u8| weighed(&self.key, &format!("m{at}"), [0, 1], at + 1);
+        let entry = |at: u8| weighed(&likes("p", Shard::FIRST), &format!("m{at}"), [0, 1], at + 1);
         let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
-        let (shard, fed) = (self.shard.clone(), Some(UnixMillis(to.into())));
-        let section = Section { shard, back: position(sent), to: position(to), fed, entries };
+        let fed = Some(UnixMillis(to.into()));
+        let section = Section { shard: shard(), back: position(sent), to: position(to), fed, entries };
         Message { read: NOW, body: sections(vec![section]) }
     }
 
@@ -244,7 +231,7 @@ impl Model for Regrown {
     type Step = Step;
 
     fn initial(&self) -> Vec<State> {
-        let message = self.messages.number(Message { read: NOW, body: opened([self.shard.clone()]) });
+        let message = self.messages.number(Message { read: NOW, body: opened([shard()]) });
         let position = Position { at: place(0), ..Position::default() };
         let standing = self.standings.number(Standing::default());
         let stated = Stated { standing, at: place(0), last: None, read: None };
@@ -302,6 +289,10 @@ impl Model for Regrown {
     fn is_goal(&self, state: &State) -> bool {
         state.left.ends == 0 && (state.is_found || self.is_at_rest(state) && self.is_right(state))
     }
+}
+
+fn shard() -> StreamShard {
+    StreamShard::from("2024/s")
 }
 
 fn reached(filter: &Filter) -> u8 {

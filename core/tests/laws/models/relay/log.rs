@@ -12,7 +12,7 @@ use crate::intern::Number;
 const THEN: UnixMillis = UnixMillis(0);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Log([Reader; PARTITIONS as usize]);
+pub(super) struct Log(pub(super) [Reader; PARTITIONS as usize]);
 
 /// A reader of one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,9 +20,9 @@ pub(super) struct Reader {
     filter: Filter,
     /// The accepted records, each with whether a loss was announced before it.
     accepted: Vec<(u8, bool)>,
-    hole: bool,
+    pub(super) hole: bool,
     /// Whether the log has lost an acknowledged message.
-    lost: bool,
+    pub(super) lost: bool,
 }
 
 impl Log {
@@ -32,10 +32,6 @@ impl Log {
         let mut reader = Reader::default();
         reader.take(&opened);
         Self([reader.clone(), reader])
-    }
-
-    pub(super) fn readers(&self) -> &[Reader] {
-        &self.0
     }
 }
 
@@ -68,10 +64,6 @@ impl Reader {
         self.accepted.is_sorted_by(|(one, _), (next, _)| one < next)
     }
 
-    pub(super) fn has(&self, at: u8) -> bool {
-        self.announced_before(at).is_some()
-    }
-
     /// Returns whether a loss was announced before a record; `None` if the record was not accepted.
     pub(super) fn announced_before(&self, at: u8) -> Option<bool> {
         self.accepted.iter().find(|(accepted, _)| *accepted == at).map(|(_, announced)| *announced)
@@ -79,14 +71,6 @@ impl Reader {
 
     pub(super) fn accepted_unannounced_behind(&self, at: u8) -> bool {
         self.accepted.iter().any(|(accepted, announced)| *accepted > at && !announced)
-    }
-
-    pub(super) fn has_hole(&self) -> bool {
-        self.hole
-    }
-
-    pub(super) fn has_lost(&self) -> bool {
-        self.lost
     }
 
     pub(super) fn has_loss(&self) -> bool {
@@ -108,27 +92,28 @@ impl Relays {
     /// Returns the log after a message was appended and read, or after the log has lost it again.
     pub(super) fn appended(&self, log: Number, message: Number, is_lost: bool) -> Number {
         self.grown.get((log, message, is_lost), || {
-            let mut after = (*self.logs.get(log)).clone();
-            let (partition, sent) = &*self.messages.get(message);
-            let reader = &mut after.0[*partition as usize];
-            if is_lost {
-                reader.lost = true;
-            } else {
+            let mut after = log;
+            self.logs.update(&mut after, |log| {
+                let (partition, sent) = &*self.messages.get(message);
+                let reader = &mut log.0[*partition as usize];
+                if is_lost {
+                    reader.lost = true;
+                    return;
+                }
                 let mut message = self.as_read(sent);
                 if !self.obeys(Rule::UnnamedStay) && reader.as_of().is_none() {
                     reader.completed(&mut message);
                 }
                 reader.take(&message);
-            }
-            self.logs.number(after)
+            });
+            after
         })
     }
 
     /// Returns the log after the reader of a partition has jumped.
-    pub(super) fn jumped(&self, log: Number, partition: usize) -> Number {
-        let mut after = (*self.logs.get(log)).clone();
-        after.0[partition].jump();
-        self.logs.number(after)
+    pub(super) fn jumped(&self, mut log: Number, partition: usize) -> Number {
+        self.logs.update(&mut log, |log| log.0[partition].jump());
+        log
     }
 
     /// Returns a message as the reader sees it; a mutant ignores a part of it.

@@ -55,6 +55,7 @@ enum Rule {
     UnnamedStay,
 }
 
+#[derive(Default)]
 struct Relays {
     /// The partition of each record's subject, by stream shard: one that stays open, or one that ends and its child.
     stream: &'static [&'static [u32]],
@@ -71,7 +72,6 @@ struct Relays {
     jumps: u8,
     removed: Option<Rule>,
     subjects: Vec<RowKey>,
-    fresh: Number,
     machines: Interned<Relay>,
     known: Memo<(Number, Happening), Stepped>,
     messages: Interned<(u32, Message)>,
@@ -152,36 +152,7 @@ impl Relays {
             let mut keys = (0..).map(|n| likes(&format!("p{n}"), Shard::FIRST));
             keys.find(|key| partition_of(key, PARTITIONS) == partition).expect("some subject is there")
         };
-        let machines: Interned<Relay> = Interned::default();
-        Self {
-            stream,
-            timeouts,
-            losing: 0,
-            trimmed: None,
-            leaves: 0,
-            busy: 0,
-            jumps: 0,
-            removed: None,
-            subjects: (0..PARTITIONS).map(subject).collect(),
-            fresh: machines.number(process::fresh()),
-            machines,
-            known: Memo::default(),
-            messages: Interned::default(),
-            logs: Interned::default(),
-            grown: Memo::default(),
-        }
-    }
-
-    fn losing(self, messages: u8) -> Self {
-        Self { losing: messages, ..self }
-    }
-
-    fn trimming(self, record: u8) -> Self {
-        Self { trimmed: Some(record), ..self }
-    }
-
-    fn leaving(self, times: u8) -> Self {
-        Self { leaves: times, ..self }
+        Self { stream, timeouts, subjects: (0..PARTITIONS).map(subject).collect(), ..Self::default() }
     }
 
     fn without(self, rule: Rule) -> Self {
@@ -228,7 +199,7 @@ impl Relays {
     /// lost.
     fn is_known_lost(&self, reader: &Reader, at: u8, shard: u8) -> bool {
         let is_passed = reader.reached(shard).map_or(shard == 0, |reached| at <= reached);
-        reader.has_hole() && is_passed || reader.has_loss() && self.trimmed == Some(at)
+        reader.hole && is_passed || reader.has_loss() && self.trimmed == Some(at)
     }
 
     /// Announces all open stream shards again if a reader does not know all of them.
@@ -238,10 +209,10 @@ impl Relays {
         let opening = Opening { shard: stream_shard(shard), at: to, fed: at };
         let ended = if state.closed { vec![stream_shard(0)] } else { Vec::new() };
         let message = Message { read: time(0), body: Body::Opened(Opened { shards: vec![opening], ended }) };
-        for (partition, reader) in (0..).zip(self.logs.get(state.log).readers()) {
+        for (partition, reader) in (0..).zip(&self.logs.get(state.log).0) {
             let message = self.messages.number((partition, message.clone()));
             let letter = Letter { message, sender: Sender::Gone };
-            if reader.as_of().is_none() && reader.has_hole() && !state.network.contains(&letter) {
+            if reader.as_of().is_none() && reader.hole && !state.network.contains(&letter) {
                 let mut after = state.clone();
                 after.network.push(letter);
                 next.push((Step::AnnounceAgain, after.sorted()));
@@ -361,12 +332,11 @@ impl Model for Relays {
 
     fn violation(&self, state: &State) -> Option<String> {
         let log = self.logs.get(state.log);
-        let broken = log.readers().iter().enumerate().find_map(|(partition, reader)| {
-            let (has_hole, has_lost) = (reader.has_hole(), reader.has_lost());
+        let broken = log.0.iter().enumerate().find_map(|(partition, reader)| {
             if !reader.is_in_order() {
                 return Some(ORDER);
             }
-            if has_hole && !has_lost {
+            if reader.hole && !reader.lost {
                 return Some(FALSE_HOLE);
             }
             if let Some(trimmed) = self.trimmed
@@ -379,17 +349,17 @@ impl Model for Relays {
                 }
             }
             let behind = |shard: u8, fed: Reached| reader.reached(shard).is_some_and(|reached| reached < fed.to);
-            if !has_lost && (0..).zip(state.fed).any(|(shard, fed)| behind(shard, fed)) {
+            if !reader.lost && (0..).zip(state.fed).any(|(shard, fed)| behind(shard, fed)) {
                 return Some(FED);
             }
-            let missing = self.records(partition).filter(|(at, _)| !reader.has(*at));
+            let missing = self.records(partition).filter(|(at, _)| reader.announced_before(*at).is_none());
             missing.filter(|(at, shard)| !self.is_known_lost(reader, *at, *shard)).find_map(|(at, shard)| {
                 let fed = state.fed[usize::from(shard)];
                 let is_fed = fed.to >= at || fed.at > at || state.closed && shard == 0;
                 let claims = [
                     (reader.as_of() > Some(time(at)), AS_OF),
                     (shard == 0 && reader.reached(shard).is_none(), CLOSED),
-                    (is_fed && !has_lost, FED),
+                    (is_fed && !reader.lost, FED),
                 ];
                 claims.into_iter().find_map(|(is_broken, law)| is_broken.then_some(law))
             })
@@ -400,7 +370,7 @@ impl Model for Relays {
     fn is_goal(&self, state: &State) -> bool {
         let (shard, log) = (self.open(), self.logs.get(state.log));
         let end = Reached { to: self.last(shard), at: self.last(shard) + 1 };
-        let is_told = log.readers().iter().all(|reader| reader.as_of() == Some(time(end.at)));
+        let is_told = log.0.iter().all(|reader| reader.as_of() == Some(time(end.at)));
         let is_stored = state.fed[usize::from(shard)].to == end.to && state.closed == self.ends();
         is_told && is_stored && state.network.is_empty() && state.processes == [None; 2]
     }

@@ -74,21 +74,20 @@ pub(super) struct Process {
     storing: Option<Store>,
 }
 
-/// Returns a state machine that relays nothing yet.
-pub(super) fn fresh() -> Relay {
-    Relay::new(of(), PARTITIONS, RULES, STATING)
-}
-
 impl Relays {
+    /// Returns a state machine that relays nothing yet.
+    fn fresh(&self) -> Number {
+        self.machines.number(Relay::new(of(), PARTITIONS, RULES, STATING))
+    }
+
     fn happens(&self, machine: Number, happening: Happening) -> Stepped {
         self.known.get((machine, happening), || {
-            let mut after = (*self.machines.get(machine)).clone();
-            let mut effects = Vec::new();
-            for (now, input) in self.inputs(machine, happening) {
-                after.step(now, input, &mut effects);
-            }
-            let wanted = effects.into_iter().map(|effect| self.wanted(effect)).collect();
-            (self.machines.number(after), wanted)
+            let (mut after, mut effects) = (machine, Vec::new());
+            self.machines.update(&mut after, |after| {
+                let inputs = self.inputs(machine, happening);
+                inputs.into_iter().for_each(|(now, input)| after.step(now, input, &mut effects));
+            });
+            (after, effects.into_iter().map(|effect| self.wanted(effect)).collect())
         })
     }
 
@@ -97,7 +96,7 @@ impl Relays {
             Happening::Begin(shard, Reached { to, at }) => {
                 let to = if self.obeys(Rule::LinkAtTakeOver) { to } else { 0 };
                 let begin = Input::Begin(stream_shard(shard), Reached { to, at }.into());
-                let state = (machine == self.fresh).then_some((STATING, Input::Woke));
+                let state = (machine == self.fresh()).then_some((STATING, Input::Woke));
                 return [(NOW, begin)].into_iter().chain(state).collect();
             }
             Happening::Read(shard, from, to) => {
@@ -147,7 +146,7 @@ impl Relays {
     /// Lets a process begin at the stored position of the stream shard.
     pub(super) fn begin(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut state = state.clone();
-        state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh));
+        state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh()));
         self.begins(step, &state, at, next);
     }
 

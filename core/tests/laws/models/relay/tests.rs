@@ -25,9 +25,9 @@ fn each_record_is_accepted_once_if_acknowledgements_take_seconds() {
 
 #[test]
 fn a_message_that_the_log_loses_is_a_hole_or_nothing_is_missing() {
-    holds_and_ends_well(&Relays::new(bounds(THREE, TWO), bounds(0, 1)).losing(1));
-    holds_and_ends_well(&Relays { busy: bounds(0, 1), ..Relays::new(CHILD, 0).losing(1) });
-    holds_and_ends_well(&Relays { busy: bounds(1, 2), ..Relays::new(ONE, 0).losing(1) });
+    holds_and_ends_well(&Relays { losing: 1, ..Relays::new(bounds(THREE, TWO), bounds(0, 1)) });
+    holds_and_ends_well(&Relays { losing: 1, busy: bounds(0, 1), ..Relays::new(CHILD, 0) });
+    holds_and_ends_well(&Relays { losing: 1, busy: bounds(1, 2), ..Relays::new(ONE, 0) });
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn an_announcement_that_ends_stream_shards_it_does_not_name_ends_a_child_forever
 
 #[test]
 fn a_process_that_is_asked_to_leave_may_begin_again_before_it_has_left() {
-    holds_and_ends_well(&Relays::new(ONE, bounds(0, 1)).leaving(bounds(2, 1)));
-    holds_and_ends_well(&Relays::new(CHILD, 0).losing(bounds(0, 1)).leaving(bounds(1, 2)));
+    holds_and_ends_well(&Relays { leaves: bounds(2, 1), ..Relays::new(ONE, bounds(0, 1)) });
+    holds_and_ends_well(&Relays { losing: bounds(0, 1), leaves: bounds(1, 2), ..Relays::new(CHILD, 0) });
 }
 
 #[test]
 fn trimmed_records_are_announced_before_what_follows_and_not_accepted_afterwards() {
-    holds(&Relays::new(&[&[0, 0, 0]], 0).trimming(2));
-    holds(&Relays::new(ONE, bounds(0, 1)).trimming(1));
+    holds(&Relays { trimmed: Some(2), ..Relays::new(&[&[0, 0, 0]], 0) });
+    holds(&Relays { trimmed: Some(1), ..Relays::new(ONE, bounds(0, 1)) });
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn a_stream_shard_stored_as_fed_before_the_answers_is_stored_too_far() {
 
 #[test]
 fn a_take_over_without_a_back_link_does_not_notice_what_the_log_has_lost() {
-    breaks(&Relays { busy: 1, ..Relays::new(ONE, 0).losing(1) }.without(Rule::LinkAtTakeOver), AS_OF);
+    breaks(&Relays { losing: 1, busy: 1, ..Relays::new(ONE, 0) }.without(Rule::LinkAtTakeOver), AS_OF);
 }
 
 #[test]
 fn a_reader_that_does_not_compare_back_links_does_not_notice_what_the_log_has_lost() {
-    breaks(&Relays::new(ONE, 0).losing(1).without(Rule::LinksCompared), AS_OF);
+    breaks(&Relays { losing: 1, ..Relays::new(ONE, 0) }.without(Rule::LinksCompared), AS_OF);
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn the_time_at_which_the_end_of_a_stream_shard_was_found_claims_records_of_its_c
 
 #[test]
 fn records_after_a_loss_wait_for_the_announcement() {
-    breaks(&Relays::new(ONE, 0).trimming(1).without(Rule::AnnouncedFirst), UNANNOUNCED);
+    breaks(&Relays { trimmed: Some(1), ..Relays::new(ONE, 0) }.without(Rule::AnnouncedFirst), UNANNOUNCED);
 }
 
 #[test]
 fn an_announcement_that_does_not_advance_the_filter_lets_a_copy_of_the_lost_part_in() {
-    breaks(&Relays::new(ONE, 0).trimming(1).without(Rule::AnnouncementRaises), RAISED);
+    breaks(&Relays { trimmed: Some(1), ..Relays::new(ONE, 0) }.without(Rule::AnnouncementRaises), RAISED);
 }

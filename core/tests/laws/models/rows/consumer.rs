@@ -39,19 +39,13 @@ impl Rows {
     pub(super) fn sleep(&self, state: &mut State) {
         for consumer in &mut state.consumers {
             for event in each(std::mem::take(&mut consumer.under_way)) {
-                self.with(consumer, |progress| progress.settle(Offset(event.into()), Answer::Again));
+                self.progresses
+                    .update(&mut consumer.progress, |progress| progress.settle(Offset(event.into()), Answer::Again));
             }
         }
         if self.obeys(Rule::ClaimConfirmed) {
             state.consumers[1] = self.gone();
         }
-    }
-
-    fn with<T>(&self, consumer: &mut Consumer, act: impl FnOnce(&mut Progress) -> T) -> T {
-        let mut progress = (*self.progresses.get(consumer.progress)).clone();
-        let acted = act(&mut progress);
-        consumer.progress = self.progresses.number(progress);
-        acted
     }
 
     /// Adds the possible steps of a consumer.
@@ -67,7 +61,8 @@ impl Rows {
             next.push((step, after));
         };
         if let Some(write) = usize::try_from(progress.next().0).ok().and_then(|at| self.writes.get(at)) {
-            go(Step::Take { consumer: i }, &|after| self.with(&mut after.consumers[i], |to| to.take(write.clone())));
+            let take = |progress: &mut Progress| progress.take(write.clone());
+            go(Step::Take { consumer: i }, &|after| self.progresses.update(&mut after.consumers[i].progress, take));
         }
         if progress.ready() > 0 {
             go(Step::Send { consumer: i }, &|after| self.send(after, i));
@@ -104,7 +99,7 @@ impl Rows {
     }
 
     fn send(&self, state: &mut State, i: usize) {
-        for attempt in self.with(&mut state.consumers[i], |progress| progress.cut(1)) {
+        for attempt in self.progresses.update(&mut state.consumers[i].progress, |progress| progress.cut(1)) {
             let event = 1 << attempt.write.version.offset().0;
             state.consumers[i].under_way |= event;
             state.copies |= event;
@@ -132,14 +127,14 @@ impl Rows {
         // The mutant takes a refusal as the end of the whole row.
         let ends = answer == Answer::Refused && !self.obeys(Rule::RefusedReplaced);
         let told = if ends { Answer::Stored } else { answer };
-        let settled = self.with(consumer, |progress| progress.settle(offset, told));
+        let settled = self.progresses.update(&mut consumer.progress, |progress| progress.settle(offset, told));
         if ends {
             state.letters |= 1 << event;
         }
         if settled == Settled::Refused {
             consumer.letters |= 1 << event;
             if !self.obeys(Rule::LetterAwaited) {
-                self.with(consumer, |progress| progress.finish(offset));
+                self.progresses.update(&mut consumer.progress, |progress| progress.finish(offset));
                 consumer.letters = 0;
             }
         }
@@ -147,7 +142,8 @@ impl Rows {
 
     fn acknowledge(&self, state: &mut State, i: usize, event: u8) {
         state.letters |= 1 << event;
-        state.consumers[i].letters &= !(1 << event);
-        self.with(&mut state.consumers[i], |progress| progress.finish(Offset(event.into())));
+        let consumer = &mut state.consumers[i];
+        consumer.letters &= !(1 << event);
+        self.progresses.update(&mut consumer.progress, |progress| progress.finish(Offset(event.into())));
     }
 }
