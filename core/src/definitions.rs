@@ -260,27 +260,21 @@ fn add(list: &mut Vec<Definition>, new: Definition) -> Result<(), BadDefinitions
 mod tests {
     use super::*;
 
-    fn entry(name: &str, kind: &str, add: &str, remove: Option<&str>) -> Entry {
-        let mut entry = Entry { name: name.into(), kind: kind.into(), add: add.into(), ..Entry::default() };
-        entry.remove = remove.map(Into::into);
-        entry
-    }
-
     fn list(entries: &[Entry]) -> Definitions {
         Definitions::new(entries).unwrap()
     }
 
     fn four() -> [Entry; 3] {
         [
-            entry("retweets", "set", "retweet", Some("unretweet")),
-            Entry { member: Some("reply_id".into()), ..entry("replies", "set", "reply", Some("unreply")) },
-            entry("views", "sum", "view", None),
+            Entry::set("retweets", "retweet", Some("unretweet")),
+            Entry { member: Some("reply_id".into()), ..Entry::set("replies", "reply", Some("unreply")) },
+            Entry::sum("views", "view", None),
         ]
     }
 
     #[test]
     fn likes_come_first_whether_they_are_stated_or_not() {
-        let likes = entry("likes", "set", "like", Some("unlike"));
+        let likes = Entry::set("likes", "like", Some("unlike"));
         let stated = list(&[std::slice::from_ref(&likes), &four()[..]].concat());
         assert_eq!(stated, list(&four()));
         assert_eq!(stated.iter().next().unwrap(), &Definition::likes());
@@ -301,10 +295,10 @@ mod tests {
 
     #[test]
     fn no_two_definitions_share_a_name_or_an_action() {
-        let twice = [entry("views", "sum", "view", None), entry("views", "set", "see", None)];
+        let twice = [Entry::sum("views", "view", None), Entry::set("views", "see", None)];
         assert_eq!(Definitions::new(&twice), Err(BadDefinitions::NamedTwice("views".into())));
         for (add, remove) in [("like", None), ("see", Some("unlike"))] {
-            let refused = Definitions::new(&[entry("views", "sum", add, remove)]).unwrap_err();
+            let refused = Definitions::new(&[Entry::sum("views", add, remove)]).unwrap_err();
             assert!(matches!(refused, BadDefinitions::ActionTwice { .. }), "{refused}");
         }
     }
@@ -325,7 +319,7 @@ mod tests {
         ] {
             assert_eq!(stands.grown(&list(&[changed])), Err(BadDefinitions::Changed("retweets".into())));
         }
-        assert!(stands.grown(&list(&[entry("more", "set", "retweet", None)])).is_err());
+        assert!(stands.grown(&list(&[Entry::set("more", "retweet", None)])).is_err());
     }
 
     #[test]

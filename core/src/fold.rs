@@ -184,9 +184,9 @@ mod tests {
         Entry { key: key(k), effect, second: 0, sequence: 1.into() }
     }
 
-    fn like(k: u16) -> Entry {
+    fn like(k: u16, member: &str) -> Entry {
         let side = |weight| Side { weight, ..Side::default() };
-        entry(k, Effect::Weighed { member: MemberKey::new("u").unwrap(), before: side(0), after: side(1) })
+        entry(k, Effect::Weighed { member: MemberKey::new(member).unwrap(), before: side(0), after: side(1) })
     }
 
     fn correction(k: u16, add: i64, seen: u64, loss: Option<Place>) -> Correction {
@@ -252,7 +252,7 @@ mod tests {
             let mut counter = full.clone();
             assert_eq!(counter.apply(at(1), Change::Correction(&correction(k, 1, 0, None)), None), Err(Overflow));
             assert_eq!(counter, full);
-            assert_eq!(counter.apply(at(1), Change::Entry(&like(k)), Some(at(0))), Err(Overflow));
+            assert_eq!(counter.apply(at(1), Change::Entry(&like(k, "u")), Some(at(0))), Err(Overflow));
             let doubt = [key(k).shard].into();
             assert_eq!(counter, Counter { doubt, corrections: 1, gap: Some(at(0)), ..full.clone() });
         }
@@ -260,12 +260,7 @@ mod tests {
 
     /// Returns a message with one section, which has an entry for each member.
     fn liked(back: u64, members: &[&str]) -> Message {
-        let side = |weight| Side { weight, ..Side::default() };
-        let entry = |(n, name): (u64, &&str)| {
-            let member = MemberKey::new(name).unwrap();
-            let effect = Effect::Weighed { member, before: side(0), after: side(1) };
-            Entry { sequence: (back + n).into(), ..entry(0, effect) }
-        };
+        let entry = |(n, name): (u64, &&str)| Entry { sequence: (back + n).into(), ..like(0, name) };
         let entries: Vec<_> = (1..).zip(members).map(entry).collect();
         let to = entries.last().map(|entry| entry.sequence);
         let back = (back > 0).then(|| back.into());

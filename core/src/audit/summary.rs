@@ -209,25 +209,11 @@ impl Summary {
 mod tests {
     use super::*;
 
-    fn drift(cause: Cause, before: i64, after: i64) -> Drift {
-        Drift { key: "p#0".to_owned(), before, after, cause }
-    }
-
-    #[test]
-    fn corrections_of_shards_are_summed_up_and_those_of_totals_only_counted() {
-        let mut summary = Summary::default();
-        for (cause, before, after) in [(Cause::Drift, 3, 5), (Cause::NoRows, 4, 0), (Cause::Total, 9, 7)] {
-            summary.corrected(drift(cause, before, after));
-        }
-        assert_eq!((summary.corrected, summary.likes_added, summary.likes_taken), (2, 2, 4));
-        assert_eq!((summary.totals_mended, summary.found()), (1, 3));
-    }
-
     #[test]
     fn what_is_listed_is_bounded_also_when_processes_are_added_up() {
         let mut summary = Summary::default();
         for _ in 0..1_000 {
-            summary.differs(drift(Cause::Drift, 0, 1));
+            summary.differs(Drift { key: "p#0".to_owned(), before: 0, after: 1, cause: Cause::Drift });
             summary.misplaced(String::new);
         }
         summary.add(summary.clone());

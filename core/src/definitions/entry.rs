@@ -161,12 +161,8 @@ fn member(text: &str) -> Result<MemberField, BadEntry> {
 mod tests {
     use super::*;
 
-    fn views() -> Entry {
-        Entry { name: "views".into(), kind: "sum".into(), add: "view".into(), ..Entry::default() }
-    }
-
     fn refused(change: impl FnOnce(&mut Entry)) -> BadEntry {
-        let mut entry = Entry { kind: "set".into(), remove: Some("unview".into()), ..views() };
+        let mut entry = Entry::set("views", "view", Some("unview"));
         change(&mut entry);
         Definition::try_from(&entry).unwrap_err()
     }
@@ -174,14 +170,12 @@ mod tests {
     #[test]
     fn an_entry_survives_being_read_and_written() {
         let full = Entry {
-            kind: "set".into(),
-            remove: Some("unview".into()),
             subject: Some("hashtag".into()),
             member: Some("post_id".into()),
             topic: Some("views.v1".into()),
-            ..views()
+            ..Entry::set("views", "view", Some("unview"))
         };
-        for entry in [views(), full] {
+        for entry in [Entry::sum("views", "view", None), full] {
             assert_eq!(Entry::from(&Definition::try_from(&entry).unwrap()), entry);
         }
     }
@@ -198,7 +192,7 @@ mod tests {
         assert!(matches!(refused(|entry| entry.member = Some("user".into())), BadEntry::Member(_)));
         assert!(matches!(refused(|entry| entry.member = Some("post_id".into())), BadEntry::MemberIsSubject));
         assert!(matches!(refused(|entry| entry.topic = Some("..".into())), BadEntry::Topic(_)));
-        let member = Entry { member: Some("user_id".into()), ..views() };
+        let member = Entry { member: Some("user_id".into()), ..Entry::sum("views", "view", None) };
         assert_eq!(Definition::try_from(&member), Err(BadEntry::MemberOfSum));
     }
 }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn reason(value: &str) -> &'static str {
-        decode_value(Some(value.as_bytes()), RECORDED, &likes())
+        decode_value(Some(value.as_bytes()), RECORDED, &of_every_kind())
             .map_or_else(|rejection| rejection.reason(), |_| "accepted")
     }
 
@@ -371,6 +371,19 @@ mod tests {
             (r#"{"post_id":"p","user_id":"u","action":"like","ts":1.5}"#, "bad_timestamp"),
             (r#"{"post_id":"p","user_id":"u","action":"like","ts":1e400}"#, "not_json"),
             (r#"{"post_id":"p","user_id":"u","action":"like","ts":253402300800000}"#, "bad_timestamp"),
+            (r#"{"post_id":"p","action":"view","n":0}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":-1}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":1.0}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":1000001}"#, "bad_amount"),
+            (r#"{"post_id":"p","action":"view","n":"1"}"#, "bad_amount"),
+            (r#"{"action":"view"}"#, "missing_field"),
+            (r#"{"post_id":"p","action":"reply"}"#, "bad_member"),
+            (r#"{"post_id":"p","action":"reply","reply_id":7}"#, "bad_member"),
+            (r#"{"post_id":"p","action":"reply","reply_id":""}"#, "bad_member"),
+            (r#"{"post_id":"p","action":"tag"}"#, "missing_field"),
+            (r#"{"hashtag":7,"post_id":"p","action":"tag"}"#, "bad_hashtag"),
+            (r#"{"hashtag":"h","action":"tag"}"#, "bad_member"),
+            (r#"{"action":"see"}"#, "bad_action"),
         ] {
             assert_eq!(reason(value), expected, "{value}");
         }
@@ -499,28 +512,6 @@ mod tests {
             (r#"{"post_id":"p","action":"unview","n":25}"#, "views p Amount(-25)"),
         ] {
             assert_eq!(of(value), expected, "{value}");
-        }
-    }
-
-    #[test]
-    fn each_way_to_be_wrong_about_another_counter_has_its_reason() {
-        for (value, expected) in [
-            (r#"{"post_id":"p","action":"view","n":0}"#, "bad_amount"),
-            (r#"{"post_id":"p","action":"view","n":-1}"#, "bad_amount"),
-            (r#"{"post_id":"p","action":"view","n":1.0}"#, "bad_amount"),
-            (r#"{"post_id":"p","action":"view","n":1000001}"#, "bad_amount"),
-            (r#"{"post_id":"p","action":"view","n":"1"}"#, "bad_amount"),
-            (r#"{"action":"view"}"#, "missing_field"),
-            (r#"{"post_id":"p","action":"reply"}"#, "bad_member"),
-            (r#"{"post_id":"p","action":"reply","reply_id":7}"#, "bad_member"),
-            (r#"{"post_id":"p","action":"reply","reply_id":""}"#, "bad_member"),
-            (r#"{"post_id":"p","action":"tag"}"#, "missing_field"),
-            (r#"{"hashtag":7,"post_id":"p","action":"tag"}"#, "bad_hashtag"),
-            (r#"{"hashtag":"h","action":"tag"}"#, "bad_member"),
-            (r#"{"action":"see"}"#, "bad_action"),
-        ] {
-            let rejection = decode_value(Some(value.as_bytes()), RECORDED, &of_every_kind()).unwrap_err();
-            assert_eq!(rejection.reason(), expected, "{value}");
         }
     }
 }

@@ -212,6 +212,10 @@ mod tests {
         PostId::new(id).unwrap()
     }
 
+    fn of(name: &str, kind: CounterKind) -> CounterId {
+        CounterId { post: post("p"), name: CounterName::new(name, kind).unwrap() }
+    }
+
     #[test]
     fn a_name_is_a_letter_and_up_to_31_letters_digits_or_underscores() {
         for name in ["a", "likes", "retweets", "a_1", &"z".repeat(32)] {
@@ -232,7 +236,6 @@ mod tests {
 
     #[test]
     fn a_key_of_the_counts_table_is_the_post_for_likes_and_names_every_other_counter() {
-        let of = |name, kind| CounterId { post: post("p"), name: CounterName::new(name, kind).unwrap() };
         for (counter, stored) in [
             (CounterId::likes(post("p")), "p"),
             (of("retweets", CounterKind::Set), "p\u{1f}retweets"),
@@ -249,7 +252,6 @@ mod tests {
     #[test]
     fn the_entry_of_another_region_has_a_key_of_its_own_that_is_no_counter_of_this_deployment() {
         let region = Region::new("eu").unwrap();
-        let of = |name, kind| CounterId { post: post("p"), name: CounterName::new(name, kind).unwrap() };
         for (counter, stored) in [
             (CounterId::likes(post("p")), "p\u{1f}@eu"),
             (of("retweets", CounterKind::Set), "p\u{1f}retweets@eu"),

@@ -1,5 +1,7 @@
 //! Examples of policies, widths and families; `properties::spread` has the laws.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::ids::{CounterKind, CounterName, PostId};
 
@@ -26,11 +28,8 @@ fn seconds(spread: &mut Spread, counter: &CounterId, second: u64, count: u64, ra
     last
 }
 
-fn partitions(sent: &[Option<u32>]) -> Vec<u32> {
-    let mut partitions: Vec<u32> = sent.iter().flatten().copied().collect();
-    partitions.sort_unstable();
-    partitions.dedup();
-    partitions
+fn partitions(sent: &[Option<u32>]) -> BTreeSet<u32> {
+    sent.iter().flatten().copied().collect()
 }
 
 #[test]
@@ -44,12 +43,10 @@ fn a_policy_is_read_as_it_is_written() {
 
 #[test]
 fn by_post_the_key_decides_at_any_rate_and_so_it_does_before_the_partitions_are_known() {
-    let mut by_post = spread(SumPolicy::Post);
-    let sent = seconds(&mut by_post, &views("p"), 0, 3, 50_000);
-    assert!(sent.iter().all(Option::is_none));
-    let mut unknowing = Spread::new(SumPolicy::RoundRobin);
-    let sent = seconds(&mut unknowing, &views("p"), 0, 3, 50_000);
-    assert!(sent.iter().all(Option::is_none));
+    for mut spread in [spread(SumPolicy::Post), Spread::new(SumPolicy::RoundRobin)] {
+        let sent = seconds(&mut spread, &views("p"), 0, 3, 50_000);
+        assert!(sent.iter().all(Option::is_none));
+    }
 }
 
 #[test]
@@ -109,19 +106,24 @@ fn an_added_partition_makes_every_counter_begin_anew() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded_and_quiet_counters_make_room() {
-    let mut spread = spread(SumPolicy::RoundRobin);
-    for nth in 0..MOST_COUNTERS + 5 {
-        assert_eq!(spread.choose(&views(&format!("p-{nth}")), Duration::ZERO, 0), None);
+fn what_is_remembered_is_bounded_and_counters_that_are_quiet_or_begun_and_never_sent_make_room() {
+    for is_begun in [false, true] {
+        let (mut spread, busy) = (spread(SumPolicy::RoundRobin), views("busy"));
+        for counter in (0..MOST_COUNTERS + 5).map(|nth| views(&format!("p-{nth}"))) {
+            if is_begun {
+                spread.begin(&counter, 4);
+            } else {
+                assert_eq!(spread.choose(&counter, Duration::ZERO, 0), None);
+            }
+        }
+        assert_eq!(spread.counters.len(), MOST_COUNTERS);
+        seconds(&mut spread, &busy, 2, 4, 36_000);
+        assert_eq!(spread.width(&busy), 4);
+        for nth in 0..2 * MOST_COUNTERS {
+            spread.choose(&views(&format!("q-{nth}")), Duration::from_secs(6), 0);
+        }
+        assert_eq!((spread.width(&busy), spread.counters.len()), (4, MOST_COUNTERS), "a busy one is kept");
     }
-    assert_eq!(spread.counters.len(), MOST_COUNTERS);
-    let busy = views("busy");
-    seconds(&mut spread, &busy, 2, 4, 36_000);
-    assert_eq!(spread.width(&busy), 4);
-    for nth in 0..2 * MOST_COUNTERS {
-        spread.choose(&views(&format!("q-{nth}")), Duration::from_secs(6), 0);
-    }
-    assert_eq!((spread.width(&busy), spread.counters.len()), (4, MOST_COUNTERS), "a busy one is kept");
 }
 
 /// Another order would send a counter to other partitions while producers of two versions run.
@@ -150,18 +152,6 @@ fn a_width_that_is_asked_for_before_the_partitions_are_known_is_kept() {
     spread.seen(&[0; 12]);
     let first: Vec<Option<u32>> = (0..12).map(|_| spread.choose(&counter, Duration::ZERO, 0)).collect();
     assert_eq!((partitions(&first).len(), spread.width(&counter)), (12, 12));
-}
-
-#[test]
-fn counters_that_are_begun_and_never_sent_make_room() {
-    let mut spread = spread(SumPolicy::RoundRobin);
-    for nth in 0..MOST_COUNTERS + 1 {
-        spread.begin(&views(&format!("p-{nth}")), 4);
-    }
-    assert_eq!(spread.counters.len(), MOST_COUNTERS);
-    let busy = views("busy");
-    seconds(&mut spread, &busy, 2, 4, 36_000);
-    assert_eq!(spread.width(&busy), 4);
 }
 
 #[test]
