@@ -317,11 +317,11 @@ impl Relay {
         for (partition, line) in (0..).zip(&mut self.lines) {
             let feeds = &self.feeds;
             let taken = |shard: &StreamShard| feeds.get(shard).map(|feed| Fed { to: feed.taken, at: feed.time });
-            let cut = |sections| {
+            let write = |read, sections| {
                 let body = Body::Sections { sections, losses: self.losses.clone() };
-                (body, &self.deployment)
+                Message { read, body }.write(&self.deployment)
             };
-            if let Some((value, tries)) = line.next(now, &self.rules, taken, cut) {
+            if let Some((value, tries)) = line.next(now, &self.rules, taken, write) {
                 effects.push(Effect::Send { partition, value, tries });
             }
         }
@@ -350,7 +350,7 @@ impl Relay {
             .collect();
         for (shard, fed) in fed {
             let feed = self.feeds.get_mut(&shard).expect("its key was listed just now");
-            if feed.wants_storing(fed) {
+            if fed.to > feed.stored.to || fed.at.since(feed.stored.at) >= Fed::TIME_ALONE {
                 feed.storing = true;
                 effects.push(Effect::Store(shard, fed));
             }
@@ -371,13 +371,6 @@ impl Relay {
             self.lines.iter_mut().for_each(|line| line.end(&shard));
             effects.push(Effect::Left(shard));
         }
-    }
-}
-
-impl Feed {
-    /// Returns whether `fed` is worth storing.
-    fn wants_storing(&self, fed: Fed) -> bool {
-        fed.to > self.stored.to || fed.at.since(self.stored.at) >= Fed::TIME_ALONE
     }
 }
 

@@ -5,7 +5,6 @@
 //! Only producers choose. A consumer adds an event to the cell of the partition where it found it, so a replay does
 //! not depend on any choice made here.
 
-mod family;
 mod width;
 
 use std::fmt;
@@ -13,11 +12,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
+use xxhash_rust::xxh64::xxh64;
 
 use crate::Map;
+use crate::event::partition_of;
 use crate::ids::CounterId;
 
-use family::family;
 pub use width::width_for;
 use width::{WINDOW, Width};
 
@@ -193,6 +193,18 @@ impl Spread {
         }
         room
     }
+}
+
+/// Returns all partitions of a topic in the order for `counter`: first the one of its subject's key, then the others
+/// by a hash of counter and partition. A width uses the first so many, so every width includes the smaller ones, and
+/// all producers agree.
+fn family(counter: &CounterId, partitions: u32) -> Vec<u32> {
+    let home = partition_of(counter.post.as_bytes(), partitions);
+    let key = counter.stored();
+    let rank = |partition: &u32| (*partition != home, xxh64(key.as_bytes(), u64::from(*partition)), *partition);
+    let mut family: Vec<u32> = (0..partitions).collect();
+    family.sort_by_cached_key(rank);
+    family
 }
 
 #[cfg(test)]

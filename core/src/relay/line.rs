@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Announcement, Fed, Rules};
-use crate::changes::{Body, DeploymentId, Effect, Entry, Message, Section};
+use crate::changes::{Effect, Entry, Section};
 use crate::ids::{Sequence, StreamShard};
 use crate::time::{Now, UnixMillis};
 
@@ -126,12 +126,12 @@ impl Line {
     }
 
     /// Returns the message to send now, if there is one, and how often it was tried.
-    pub(super) fn next<'a>(
+    pub(super) fn next(
         &mut self,
         now: Now,
         rules: &Rules,
         taken: impl Fn(&StreamShard) -> Option<Fed>,
-        cut: impl FnOnce(Vec<Section>) -> (Body, &'a DeploymentId),
+        write: impl FnOnce(UnixMillis, Vec<Section>) -> Vec<u8>,
     ) -> Option<(Arc<[u8]>, u32)> {
         if let Some(under_way) = &mut self.under_way {
             let again = std::mem::take(&mut under_way.failed);
@@ -142,17 +142,11 @@ impl Line {
         }
         let due = self.since.is_some_and(|since| now.at >= since.saturating_add(rules.linger));
         let says_now = self.said.front().is_some_and(|saying| saying.is_next);
-        if says_now {
-            let Saying { said, value, .. } = self.said.pop_front()?;
-            return Some(self.send(value, Vec::new(), Some(said), now.at));
-        }
-        if self.state || due || self.bytes >= rules.bytes {
+        if !says_now && (self.state || due || self.bytes >= rules.bytes) {
             let since = self.since.unwrap_or(now.at);
             let Cut { sections, reaches, read } = self.cut(now, rules.bytes, taken);
             if !sections.is_empty() {
-                let (body, deployment) = cut(sections);
-                let value: Arc<[u8]> = Message { read, body }.write(deployment).into();
-                return Some(self.send(value, reaches, None, since));
+                return Some(self.send(write(read, sections).into(), reaches, None, since));
             }
         }
         let Saying { said, value, .. } = self.said.pop_front()?;

@@ -85,7 +85,7 @@ fn in_turn_means_that_all_get_the_same() {
 fn where_much_waits_nothing_is_sent_and_the_others_get_the_same() {
     let (mut spread, counter) = (spread(SumPolicy::LeastLag), views("p"));
     seconds(&mut spread, &counter, 0, 4, 36_000);
-    let family = family::family(&counter, 12);
+    let family = family(&counter, 12);
     let mut lags = [400; 12];
     lags[family[0] as usize] = 1_801;
     lags[family[1] as usize] = 1_800;
@@ -129,7 +129,7 @@ fn what_is_remembered_is_bounded_and_counters_that_are_quiet_or_begun_and_never_
 /// Another order would send a counter to other partitions while producers of two versions run.
 #[test]
 fn families_are_pinned() {
-    assert_eq!(family::family(&views("p"), 12)[..4], [2, 0, 4, 1]);
+    assert_eq!(family(&views("p"), 12)[..4], [2, 0, 4, 1]);
 }
 
 #[test]

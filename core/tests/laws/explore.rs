@@ -27,7 +27,7 @@ pub(crate) trait Model {
     fn steps(&self, state: &Self::State, next: &mut Vec<(Self::Step, Self::State)>);
 
     /// The law that `state` breaks, if it breaks one.
-    fn violation(&self, state: &Self::State) -> Option<String>;
+    fn violation(&self, state: &Self::State) -> Option<&'static str>;
 
     /// Whether the purpose of the model is reached. A law that only holds because nothing ever finishes is worthless.
     fn is_goal(&self, state: &Self::State) -> bool;
@@ -56,7 +56,7 @@ pub(crate) fn breaks<M: Model>(model: &M, law: &str) {
     let Some((state, broken)) = &walk.violation else {
         panic!("nothing broke in {} states", walk.states.len());
     };
-    assert!(broken.contains(law), "another law is broken: {broken}\n{}", walk.trace(*state));
+    assert!(*broken == law, "another law is broken: {broken}\n{}", walk.trace(*state));
     let steps = walk.path(*state).len() - 1;
     walk.report(&format!("breaks as it must, in {steps} steps"));
 }
@@ -96,7 +96,7 @@ struct Walk<M: Model> {
     origins: Vec<Option<(u32, M::Step)>>,
     /// Every transition, as (to, from).
     edges: Vec<(u32, u32)>,
-    violation: Option<(usize, String)>,
+    violation: Option<(usize, &'static str)>,
 }
 
 impl<M: Model> Walk<M> {

@@ -28,45 +28,17 @@ fn again(event: &Event<'_>) -> Vec<u8> {
     like(event.subject(), id, direction, event.region().as_ref(), event.at)
 }
 
-/// A way to damage a value.
-#[derive(Clone, Debug)]
-enum Damage {
-    Flip(Index, u8),
-    Cut(Index),
-    Repeat(Index, Index),
-    Insert(Index, Vec<u8>),
+/// Generates a damage: at some place, how many bytes are replaced, and by which.
+fn damage() -> impl Strategy<Value = (Index, usize, Vec<u8>)> {
+    let texts = vec!["\"", "{", "}", "null", "\\u0001", ",\"ts\":", "\"data\":{", "\u{1}", "é", ""];
+    let texts = select(texts).prop_map(|text| text.as_bytes().to_vec());
+    let new = proptest::prop_oneof![3 => texts, 1 => proptest::collection::vec(any::<u8>(), 0..40)];
+    (any::<Index>(), select(vec![0, 0, 1, 1, 2, usize::MAX]), new)
 }
 
-fn damage() -> impl Strategy<Value = Damage> {
-    proptest::prop_oneof![
-        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Flip(at, byte)),
-        any::<Index>().prop_map(Damage::Cut),
-        (any::<Index>(), any::<Index>()).prop_map(|(from, to)| Damage::Repeat(from, to)),
-        (any::<Index>(), select(vec!["\"", "{", "}", "null", "\\u0001", ",\"ts\":", "\"data\":{", "\u{1}", "é"]))
-            .prop_map(|(at, text)| Damage::Insert(at, text.into())),
-    ]
-}
-
-fn damaged(mut value: Vec<u8>, damage: Damage) -> Vec<u8> {
-    if value.is_empty() {
-        return value;
-    }
-    match damage {
-        Damage::Flip(at, byte) => {
-            let at = at.index(value.len());
-            value[at] ^= byte;
-        }
-        Damage::Cut(at) => value.truncate(at.index(value.len())),
-        Damage::Repeat(from, to) => {
-            let (from, to) = (from.index(value.len()), to.index(value.len()));
-            let part = value[from.min(to)..from.max(to)].to_vec();
-            value.extend(part);
-        }
-        Damage::Insert(at, text) => {
-            let at = at.index(value.len());
-            value.splice(at..at, text);
-        }
-    }
+fn damaged(mut value: Vec<u8>, (at, count, new): (Index, usize, Vec<u8>)) -> Vec<u8> {
+    let at = at.index(value.len() + 1);
+    value.splice(at..at.saturating_add(count).min(value.len()), new);
     value
 }
 

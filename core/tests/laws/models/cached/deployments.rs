@@ -165,14 +165,14 @@ impl Model for Sharing {
         }
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         let held = state.slot.held.as_ref()?;
         let found = state.slot.get(&());
         (0..state.sides.len()).find_map(|of| {
             let counts = held.taken.of == id(of) || self.removed == Some(Rule::DeploymentCompared);
             let is_wrong = |found: Value| found.likes != value(of, 0).likes || found.version < held.stated.at;
             let is_ahead = held.stated.at > place(state.sides[of].table);
-            (counts && (is_ahead || found.is_some_and(is_wrong))).then(|| FOREIGN.to_owned())
+            (counts && (is_ahead || found.is_some_and(is_wrong))).then_some(FOREIGN)
         })
     }
 

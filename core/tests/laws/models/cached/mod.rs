@@ -209,14 +209,14 @@ impl Model for Caching {
         }
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         let slot = self.slots.get(state.slot);
         let held = slot.held.as_ref()?;
         if held.stated.at > place(state.table) {
-            return Some(AHEAD.to_owned());
+            return Some(AHEAD);
         }
         let missing = self.got(&slot).is_some_and(|value| value.version < held.stated.at);
-        missing.then(|| MISSING.to_owned())
+        missing.then_some(MISSING)
     }
 
     fn is_goal(&self, state: &State) -> bool {

@@ -113,13 +113,13 @@ impl Model for Cells {
         }
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         let reached = state.cell.map_or(0, |cell| cell.to.offset().0 + 1);
         let counted = state.cell.map_or(0, |cell| cell.n);
         if counted != (0..reached).map(amount).sum::<i64>() {
-            return Some(WRONG.to_owned());
+            return Some(WRONG);
         }
-        (reached < state.committed.into()).then(|| LOST.to_owned())
+        (reached < state.committed.into()).then_some(LOST)
     }
 
     fn is_goal(&self, state: &State) -> bool {

@@ -382,21 +382,21 @@ impl Model for Counts {
         next.iter_mut().for_each(|(_, state)| self.settle(state));
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         if state.worse {
-            return Some(WORSE.to_owned());
+            return Some(WORSE);
         }
         if self.logs.get(state.log).hole && self.budget.holes + self.budget.ends == 0 && self.obeys(Rule::BeginsAtFed) {
-            return Some(FALSE_HOLE.to_owned());
+            return Some(FALSE_HOLE);
         }
         if self.lies(state) {
-            return Some(LIE.to_owned());
+            return Some(LIE);
         }
         if self.strays(state) {
-            return Some(STRAY.to_owned());
+            return Some(STRAY);
         }
         let wrong = self.is_at_rest(state) && self.has_to_be_right(state) && !self.is_right(state);
-        wrong.then(|| WRONG.to_owned())
+        wrong.then_some(WRONG)
     }
 
     fn is_goal(&self, state: &State) -> bool {

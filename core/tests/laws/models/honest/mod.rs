@@ -309,8 +309,8 @@ impl Model for World {
         next.iter_mut().for_each(|(_, state)| state.folds.sort_unstable());
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
-        self.judge_held(state).map(str::to_owned)
+    fn violation(&self, state: &State) -> Option<&'static str> {
+        self.judge_held(state)
     }
 
     fn is_goal(&self, state: &State) -> bool {

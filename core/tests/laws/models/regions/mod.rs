@@ -292,12 +292,12 @@ impl Model for World {
         next.iter_mut().for_each(|(_, state)| self.forget(state));
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         if (0..2).any(|counter| self.judge(state, counter) == (true, false)) {
-            return Some(LIE.to_owned());
+            return Some(LIE);
         }
         let is_last = self.removed.is_none() && state.tick == self.ticks && state.log.len() == self.script.len();
-        (is_last && !self.ends_well(state)).then(|| ODD.to_owned())
+        (is_last && !self.ends_well(state)).then_some(ODD)
     }
 
     fn is_goal(&self, state: &State) -> bool {

@@ -274,16 +274,16 @@ impl Model for Regrown {
         next.iter_mut().for_each(|(_, state)| state.folds.sort_unstable());
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         if self.lies(state) {
-            return Some(LIE.to_owned());
+            return Some(LIE);
         }
         if state.is_found && state.left.ends == self.budget.ends {
-            return Some(FALSE_LOSS.to_owned());
+            return Some(FALSE_LOSS);
         }
         // What comes after a hole is wrong until a recount has passed, and is marked so.
         let is_known = state.is_found || self.end(state).1;
-        (!is_known && self.is_at_rest(state) && !self.is_right(state)).then(|| WRONG.to_owned())
+        (!is_known && self.is_at_rest(state) && !self.is_right(state)).then_some(WRONG)
     }
 
     fn is_goal(&self, state: &State) -> bool {

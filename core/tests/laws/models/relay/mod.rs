@@ -330,9 +330,9 @@ impl Model for Relays {
         }
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         let log = self.logs.get(state.log);
-        let broken = log.0.iter().enumerate().find_map(|(partition, reader)| {
+        log.0.iter().enumerate().find_map(|(partition, reader)| {
             if !reader.is_in_order() {
                 return Some(ORDER);
             }
@@ -363,8 +363,7 @@ impl Model for Relays {
                 ];
                 claims.into_iter().find_map(|(is_broken, law)| is_broken.then_some(law))
             })
-        });
-        broken.map(str::to_owned)
+        })
     }
 
     fn is_goal(&self, state: &State) -> bool {

@@ -214,11 +214,11 @@ impl Model for Rows {
         }
     }
 
-    fn violation(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<&'static str> {
         if (0..state.committed).any(|event| self.is_lost(state, event)) {
-            return Some(LOST.to_owned());
+            return Some(LOST);
         }
-        (self.is_over(state) && !self.is_right(state)).then(|| WRONG.to_owned())
+        (self.is_over(state) && !self.is_right(state)).then_some(WRONG)
     }
 
     fn is_goal(&self, state: &State) -> bool {
