@@ -7,6 +7,7 @@ use std::time::Duration;
 use metrics::{Gauge, gauge};
 use parking_lot::Mutex;
 use tally_adapters::dynamodb::changes::StoredShard;
+use tally_core::changes::Effect;
 use tally_core::fault::Fault;
 use tally_core::ids::StreamShard;
 use tally_core::tally::{Record, RecordKind};
@@ -76,15 +77,15 @@ catalogue! {
 /// Counts a record of the stream, also by the reason if it is none of our rows or its weight cannot be read.
 pub(crate) fn record_read(record: &Record) {
     let (kind, quarantined) = match &record.kind {
-        RecordKind::Row { .. } => match record.delta() {
+        RecordKind::Row(_, Effect::Weighed { .. }) => match record.delta() {
             1.. => ("liked", None),
             ..0 => ("unliked", None),
             0 => ("unchanged", None),
         },
-        RecordKind::Marker { .. } => ("marker", None),
+        RecordKind::Row(_, Effect::Unreadable { .. }) => ("unreadable", Some("bad_weight")),
+        RecordKind::Row(_, Effect::Marked(_)) => ("marker", None),
         RecordKind::Reserved => ("reserved", None),
         RecordKind::Foreign(quarantine) => ("foreign", Some(quarantine.reason())),
-        RecordKind::Unreadable { .. } => ("unreadable", Some("bad_weight")),
     };
     RECORDS.counter(&[kind]).increment(1);
     if let Some(reason) = quarantined {

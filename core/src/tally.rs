@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use crate::changes::{Nonce, Side};
+use crate::changes::{Effect, Side};
 use crate::ids::{BadRowKey, MemberKey, Region, ReservedKey, RowKey, Sequence};
 use crate::register::Version;
 use crate::time::UnixMillis;
@@ -57,23 +57,8 @@ pub struct Record {
 /// What a change record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A row that counts was put, changed or deleted.
-    Row {
-        key: RowKey,
-        member: MemberKey,
-        before: Side,
-        /// The row after the change.
-        after: Side,
-    },
-    /// The change of a row that cannot be counted: its weight before or after is no integer in the allowed range, or a
-    /// row that counted has expired, which no event removed. The counter is in doubt until a recount.
-    Unreadable { key: RowKey, member: MemberKey },
-    /// A recount put its marker beside the rows of a key.
-    Marker {
-        key: RowKey,
-        /// The random number in the marker.
-        nonce: Nonce,
-    },
+    /// A row that counts was put, changed or deleted, or a recount put its marker beside the rows of a key.
+    Row(RowKey, Effect),
     /// The change of an item with another reserved sort key, which counts nothing.
     Reserved,
     /// A record of another shape. The relay reports and skips it.
@@ -116,7 +101,7 @@ impl Record {
     /// Returns the weight gained or lost, computed from both images and not from the event's name.
     pub fn delta(&self) -> i64 {
         match &self.kind {
-            RecordKind::Row { before, after, .. } => after.weight - before.weight,
+            RecordKind::Row(_, effect) => effect.gain(),
             _ => 0,
         }
     }
@@ -144,13 +129,14 @@ fn kind(raw: &RawRecord) -> Result<RecordKind, Quarantine> {
         None => Some(Side::default()),
         Some(image) => image.side(member.is_cell()),
     };
-    Ok(match (side(&raw.before), side(&raw.after)) {
+    let effect = match (side(&raw.before), side(&raw.after)) {
         // Only tombstones may expire.
         (Some(before), Some(after)) if !raw.expired || before.weight == after.weight => {
-            RecordKind::Row { key, member, before, after }
+            Effect::Weighed { member, before, after }
         }
-        _ => RecordKind::Unreadable { key, member },
-    })
+        _ => Effect::Unreadable { member },
+    };
+    Ok(RecordKind::Row(key, effect))
 }
 
 impl Image {
@@ -165,12 +151,13 @@ impl Image {
 fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> {
     let Some(image) = image else { return Ok(RecordKind::Reserved) };
     let nonce = image.run.as_ref().and_then(|run| run.parse().ok());
-    nonce.map(|nonce| RecordKind::Marker { key, nonce }).ok_or(Quarantine::BadMarker)
+    nonce.map(|nonce| RecordKind::Row(key, Effect::Marked(nonce))).ok_or(Quarantine::BadMarker)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::changes::Nonce;
     use crate::weight::Weight;
 
     const MARKER: &str = "\u{1}recount";
@@ -202,6 +189,11 @@ mod tests {
         RawRecord { before: image(before), after: image(after), ..raw("p#+views.0", sort, true, true) }
     }
 
+    fn unreadable(sort: &str) -> RecordKind {
+        let member = MemberKey::new(sort).unwrap();
+        RecordKind::Row("p#+views.0".parse().unwrap(), Effect::Unreadable { member })
+    }
+
     #[test]
     fn a_cell_changes_its_counter_by_the_difference_of_its_amounts() {
         let amount = |n: &str| Stated::number(n);
@@ -219,9 +211,7 @@ mod tests {
             ("u", one, Stated::Unreadable),
             ("\u{1}cell/views/3", one, Stated::Nothing),
         ] {
-            let read = kind_of(&weighing(sort, before, after));
-            let (key, member) = ("p#+views.0".parse().unwrap(), MemberKey::new(sort).unwrap());
-            assert_eq!(read, RecordKind::Unreadable { key, member }, "{sort:?}");
+            assert_eq!(kind_of(&weighing(sort, before, after)), unreadable(sort), "{sort:?}");
         }
     }
 
@@ -230,9 +220,8 @@ mod tests {
         let expired = |stated| RawRecord { after: None, expired: true, ..weighing("u", stated, stated) };
         let tombstone = read(&expired(Stated::Amount(Weight::ABSENT))).unwrap();
         assert_eq!(tombstone.delta(), 0);
-        assert!(matches!(tombstone.kind, RecordKind::Row { .. }));
-        let (key, member) = ("p#+views.0".parse().unwrap(), MemberKey::new("u").unwrap());
-        assert_eq!(kind_of(&expired(Stated::Nothing)), RecordKind::Unreadable { key, member });
+        assert!(matches!(tombstone.kind, RecordKind::Row(_, Effect::Weighed { .. })));
+        assert_eq!(kind_of(&expired(Stated::Nothing)), unreadable("u"));
     }
 
     #[test]
@@ -247,8 +236,7 @@ mod tests {
     fn a_marker_carries_the_number_of_a_look() {
         let image = Image { run: Some(Nonce(7).to_string()), ..Image::default() };
         let marker = RawRecord { after: Some(image), ..raw("p#1", MARKER, true, true) };
-        let RecordKind::Marker { key, nonce } = kind_of(&marker) else { panic!() };
-        assert_eq!((key.to_string().as_str(), nonce), ("p#1", Nonce(7)));
+        assert_eq!(kind_of(&marker), RecordKind::Row("p#1".parse().unwrap(), Effect::Marked(Nonce(7))));
     }
 
     #[test]

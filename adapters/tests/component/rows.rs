@@ -70,6 +70,7 @@ async fn rows_with_a_weight_are_read_with_it_and_only_members_are_listed() {
     assert_eq!(scanned, expected);
     let records = streamed(&store).await;
     let deltas = records.iter().map(Record::delta).sum::<i64>();
-    let unreadable = records.iter().filter(|record| matches!(record.kind, RecordKind::Unreadable { .. }));
+    let unreadable =
+        records.iter().filter(|record| matches!(record.kind, RecordKind::Row(_, Effect::Unreadable { .. })));
     assert_eq!((deltas, unreadable.count(), records.len()), (25 - Weight::MAX, 3, 7));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::changes::Nonce;
+use tally_core::changes::{Effect, Nonce};
 use tally_core::definitions::Direction;
 use tally_core::ids::{StreamLabel, StreamShardId};
 use tally_core::ports::{ChangeStream as _, Position, StreamFault};
@@ -74,7 +74,7 @@ async fn every_change_is_one_record_and_a_write_without_a_change_none(env: &Env,
     let kinds: Vec<_> = markers
         .iter()
         .map(|record| match &record.kind {
-            RecordKind::Marker { nonce, .. } => *nonce,
+            RecordKind::Row(_, Effect::Marked(nonce)) => *nonce,
             other => panic!("{other:?}"),
         })
         .collect();

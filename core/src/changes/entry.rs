@@ -35,7 +35,8 @@ pub enum Effect {
         /// The row after the change; its weight is 0 where there is none.
         after: Side,
     },
-    /// Its weight before or after is no integer in the allowed range.
+    /// It cannot be counted: its weight before or after is no integer in the allowed range, or a row that counted has
+    /// expired, which no event removed. The counter is in doubt until a recount.
     Unreadable {
         /// The row.
         member: MemberKey,
@@ -78,33 +79,35 @@ impl FromStr for Nonce {
 impl Entry {
     /// Makes the entry of `record`. Returns `None` where the record changes nothing that is counted.
     pub fn of(record: &Record) -> Option<Self> {
-        let (key, effect) = match &record.kind {
-            RecordKind::Row { key, member, before, after } => {
-                let (mut before, mut after) = (before.clone(), after.clone());
-                // A row of weight 0 takes the region of its other side: that region's count changes.
-                if before.weight == 0 {
-                    before.region.clone_from(&after.region);
-                } else if after.weight == 0 {
-                    after.region.clone_from(&before.region);
-                }
-                // A change of the version alone counts nothing.
-                if (before.weight, &before.region) == (after.weight, &after.region) {
-                    return None;
-                }
-                (key, Effect::Weighed { member: member.clone(), before, after })
+        let RecordKind::Row(key, effect) = &record.kind else { return None };
+        let mut effect = effect.clone();
+        if let Effect::Weighed { before, after, .. } = &mut effect {
+            // A row of weight 0 takes the region of its other side: that region's count changes.
+            if before.weight == 0 {
+                before.region.clone_from(&after.region);
+            } else if after.weight == 0 {
+                after.region.clone_from(&before.region);
             }
-            RecordKind::Unreadable { key, member } => (key, Effect::Unreadable { member: member.clone() }),
-            RecordKind::Marker { key, nonce } => (key, Effect::Marked(*nonce)),
-            RecordKind::Reserved | RecordKind::Foreign(_) => return None,
-        };
+            // A change of the version alone counts nothing.
+            if (before.weight, &before.region) == (after.weight, &after.region) {
+                return None;
+            }
+        }
         Some(Self { key: key.clone(), effect, second: record.written.0 / 1000, sequence: record.sequence })
     }
 
     /// Returns what the counter gains; 0 where that is unknown, and for a marker.
     pub fn gain(&self) -> i64 {
-        match &self.effect {
-            Effect::Weighed { before, after, .. } => after.weight - before.weight,
-            Effect::Unreadable { .. } | Effect::Marked(_) => 0,
+        self.effect.gain()
+    }
+}
+
+impl Effect {
+    /// Returns what the counter gains; 0 where that is unknown, and for a marker.
+    pub fn gain(&self) -> i64 {
+        match self {
+            Self::Weighed { before, after, .. } => after.weight - before.weight,
+            Self::Unreadable { .. } | Self::Marked(_) => 0,
         }
     }
 }
