@@ -206,18 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_makes_the_total_the_sum_of_the_parts_whichever_was_edited() {
-        let parts = BTreeMap::from([(key(0).shard, 5), (key(1).shard, 2)]);
-        for (likes, add, total) in [(9, 0, 7), (6, -1, 6)] {
-            let mut counter = Counter { likes, parts: parts.clone(), ..Counter::default() };
-            let corrected = counter.apply(at(1), Change::Correction(&correction(0, add, 0, None)), None);
-            assert_eq!(corrected, Ok(Applied::Changed));
-            assert_eq!((counter.likes, counter.part(key(0).shard)), (total, 5 + add));
-            assert!(counter.adds_up());
-        }
-    }
-
-    #[test]
     fn a_correction_of_several_shards_is_taken_as_a_whole_or_not_at_all() {
         let parts = [(key(0).shard, Amend::Add(i64::MIN)), (key(1).shard, Amend::Add(3)), (key(2).shard, Amend::Doubt)];
         let correction = Correction { parts: parts.into(), ..correction(0, 0, 0, None) };

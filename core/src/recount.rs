@@ -242,12 +242,6 @@ mod tests {
     }
 
     #[test]
-    fn a_total_that_is_not_the_sum_of_its_parts_is_set_right_by_a_correction_of_nothing() {
-        let edited = Counter { likes: 3, parts: [(Shard::FIRST, 1)].into(), ..Counter::default() };
-        assert_eq!(amended(&looked(&[("u", Some(1))], &[]), &edited, 0), Some(Amend::Add(0)));
-    }
-
-    #[test]
     fn a_row_that_could_not_be_read_weighs_what_its_last_entry_says() {
         let unreadable = Entry { effect: Effect::Unreadable { member: member("u") }, ..changed("u", 0, 0) };
         let look = looked(&[("u", None), ("v", Some(1))], &[(3, changed("u", 0, 1)), (5, unreadable)]);
@@ -269,19 +263,6 @@ mod tests {
         {
             assert_eq!(is_large(counted, correction), large, "{counted} {correction}");
         }
-    }
-
-    #[test]
-    fn a_key_is_complete_once_its_own_marker_is_seen() {
-        let mut look = looked(&[], &[]);
-        let marked = |nonce| Entry { effect: Effect::Marked(Nonce(nonce)), ..changed("u", 0, 0) };
-        look.entry(at(1), &marked(7));
-        look.marked(Nonce(7));
-        assert!(!look.is_complete(), "a marker that was seen before it was put is another one's");
-        look.entry(at(2), &marked(8));
-        assert!(!look.is_complete());
-        look.entry(at(3), &marked(7));
-        assert!(look.is_complete());
     }
 
     #[test]

@@ -178,12 +178,6 @@ impl CounterId {
     }
 }
 
-impl From<PostId> for CounterId {
-    fn from(post: PostId) -> Self {
-        Self::likes(post)
-    }
-}
-
 /// Reads a key of the table.
 impl FromStr for CounterId {
     type Err = BadCounterId;

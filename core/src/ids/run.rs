@@ -13,7 +13,7 @@ use crate::time::UnixMillis;
 pub struct BadRunId;
 
 /// The id of a run of the recount. It begins with the time at which the run began.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditRun(u128);
 
 impl From<u128> for AuditRun {
@@ -34,12 +34,6 @@ impl FromStr for AuditRun {
 impl fmt::Display for AuditRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for AuditRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AuditRun({self})")
     }
 }
 

@@ -62,16 +62,6 @@ mod tests {
     }
 
     #[test]
-    fn a_time_counts_from_the_moment_at_which_it_was_stored_on() {
-        let mut times = SafeTimes::default();
-        assert_eq!(times.by(at(9)), None);
-        times.note(at(5), Some(at(3)));
-        times.note(at(6), Some(at(4)));
-        let by = |second| times.by(at(second));
-        assert_eq!([4, 5, 6, 99].map(by), [None, Some(at(3)), Some(at(4)), Some(at(4))]);
-    }
-
-    #[test]
     fn an_older_one_that_is_read_late_and_the_same_once_more_change_nothing() {
         let mut times = SafeTimes::default();
         times.note(at(6), Some(at(4)));

@@ -153,6 +153,7 @@ proptest! {
     fn any_id_is_a_member_and_any_other_text_but_a_cell_is_none(text in "[\u{1}\u{2}\u{1f}a/#0-9]{0,8}") {
         let is_id = PostId::new(&text).is_ok();
         let is_cell = ReservedKey::read(&text).is_some_and(ReservedKey::is_counted);
-        prop_assert_eq!(MemberKey::new(&text).is_some(), is_id || is_cell);
+        let member = MemberKey::new(&text).map(|member| member.is_cell());
+        prop_assert_eq!(member, (is_id || is_cell).then_some(is_cell));
     }
 }
