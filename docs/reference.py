@@ -236,16 +236,23 @@ def plain(text):
     return re.split(r": a mutant\b", text)[0].rstrip(".")
 
 
+def failures(rule, test, body):
+    """What fails without a rule: what a case of the test says behind it, or the test alone."""
+    if re.search(rf"\bRule::{rule}\b", body):
+        said = re.findall(rf'\bRule::{rule}\b.*"(.+)"\),$', body, re.MULTILINE)
+        yield f"otherwise {', and '.join(said)} (`{test}`)" if said else f"`{test}`"
+
+
 def model(name):
     text, runs = (MODELS / name / "mod.rs").read_text(), tests((MODELS / name / "tests.rs").read_text())
     rules = [(rule, doc) for rule, doc, _ in docs(body_of(text, "Rule"))]
-    needed_by = {rule: [test for test, body in runs if re.search(rf"\bRule::{rule}\b", body)] for rule, _ in rules}
+    needed_by = {rule: [found for run in runs for found in failures(rule, *run)] for rule, _ in rules}
     if untested := [rule for rule, by in needed_by.items() if not by]:
         sys.exit(f"{MODELS / name}: no test leaves out {', '.join(untested)}")
     yield f"### `{name}`\n\n{MODELED[name]}\n"
     yield "Holds: " + ", ".join(f"`{test}`" for test, body in runs if "Rule::" not in body) + ".\n"
     yield "Rules:\n"
-    yield from (f"- {plain(doc)}: {', '.join(f'`{test}`' for test in needed_by[rule])}" for rule, doc in rules)
+    yield from (f"- {plain(doc)}: {', '.join(needed_by[rule])}" for rule, doc in rules)
     yield ""
 
 

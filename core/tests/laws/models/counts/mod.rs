@@ -32,7 +32,7 @@ use crate::intern::{Interned, Memo, Number};
 const MEMBERS: [&str; 2] = ["a", "b"];
 
 /// A rule that a mutant breaks.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     /// A relay that takes over begins at the stored position of the stream shard.
     BeginsAtFed,

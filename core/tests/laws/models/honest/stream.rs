@@ -200,10 +200,8 @@ impl World {
 
     /// Appends to the log, and returns the offset.
     fn append(&self, state: &mut State, body: Body) -> u8 {
-        let mut log = (*self.logs.get(state.log)).clone();
-        let offset = u8::try_from(log.len()).expect("the log is short");
-        log.push(message(body));
-        state.log = self.logs.number(log);
+        let offset = u8::try_from(self.logs.get(state.log).len()).expect("the log is short");
+        self.logs.update(&mut state.log, |log| log.push(message(body)));
         offset
     }
 }

@@ -25,7 +25,7 @@ use crate::intern::{Interned, Number};
 const NOW: UnixMillis = UnixMillis(100);
 
 /// A rule that a mutant breaks.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     /// A fold states how far it has read, and the last message, before it writes a counter.
     ReadStated,
@@ -115,7 +115,7 @@ enum Step {
 #[derive(Default)]
 struct Regrown {
     budget: Budget,
-    removed: &'static [Rule],
+    removed: Option<Rule>,
     /// The steps before the world begins.
     begun: &'static [Step],
     messages: Interned<Message>,
@@ -131,12 +131,12 @@ impl Regrown {
         Self { budget, ..Self::default() }
     }
 
-    fn without(self, removed: &'static [Rule]) -> Self {
-        Self { removed, ..self }
+    fn without(self, rule: Rule) -> Self {
+        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
-        !self.removed.contains(&rule)
+        self.removed != Some(rule)
     }
 
     /// Returns the relay's next message: the record after the acknowledged ones, or only that position.

@@ -11,6 +11,17 @@ const THREE: &[&[u32]] = &[&[0, 1, 0]];
 /// A stream shard that ends, and its child.
 const CHILD: &[&[u32]] = &[&[0], &[0]];
 const CHILD_OF_TWO: &[&[u32]] = &[&[0, 1], &[0]];
+const LONG_CHILD: &[&[u32]] = &[&[0], &[0, 0]];
+
+/// Returns a world in which the log loses a message.
+fn losing() -> Relays {
+    Relays { losing: 1, ..Relays::new(ONE, 0) }
+}
+
+/// Returns a world in which the first record may be trimmed.
+fn trimmed() -> Relays {
+    Relays { trimmed: Some(1), ..Relays::new(ONE, 0) }
+}
 
 #[test]
 fn each_record_is_accepted_once_however_often_and_by_how_many_processes_it_is_sent() {
@@ -59,33 +70,8 @@ fn trimmed_records_are_announced_before_what_follows_and_not_accepted_afterwards
 }
 
 #[test]
-fn two_messages_under_way_overtake_each_other_and_look_like_a_hole() {
-    breaks(&Relays::new(ONE, 0).without(Rule::OneUnderWay), FALSE_HOLE);
-}
-
-#[test]
-fn an_answer_from_before_everything_was_dropped_is_taken_for_another_one() {
-    breaks(&Relays::new(ONE, 1).without(Rule::AnswersDropped), FALSE_HOLE);
-}
-
-#[test]
 fn a_stream_shard_stored_as_fed_before_the_answers_is_stored_too_far() {
     breaks(&Relays::new(ONE, 0).without(Rule::FedBehindAnswers), FED);
-}
-
-#[test]
-fn a_take_over_without_a_back_link_does_not_notice_what_the_log_has_lost() {
-    breaks(&Relays { losing: 1, busy: 1, ..Relays::new(ONE, 0) }.without(Rule::LinkAtTakeOver), AS_OF);
-}
-
-#[test]
-fn a_reader_that_does_not_compare_back_links_does_not_notice_what_the_log_has_lost() {
-    breaks(&Relays { losing: 1, ..Relays::new(ONE, 0) }.without(Rule::LinksCompared), AS_OF);
-}
-
-#[test]
-fn a_closing_sent_before_the_entries_closes_a_stream_shard_that_lacks_some() {
-    breaks(&Relays::new(CHILD, 0).without(Rule::ClosingBehindEntries), CLOSED);
 }
 
 #[test]
@@ -94,16 +80,18 @@ fn a_time_stated_before_its_records_are_passed_on_claims_too_much() {
 }
 
 #[test]
-fn the_time_at_which_the_end_of_a_stream_shard_was_found_claims_records_of_its_child() {
-    breaks(&Relays::new(&[&[0], &[0, 0]], 0).without(Rule::TimeWhileOpen), AS_OF);
-}
-
-#[test]
-fn records_after_a_loss_wait_for_the_announcement() {
-    breaks(&Relays { trimmed: Some(1), ..Relays::new(ONE, 0) }.without(Rule::AnnouncedFirst), UNANNOUNCED);
-}
-
-#[test]
-fn an_announcement_that_does_not_advance_the_filter_lets_a_copy_of_the_lost_part_in() {
-    breaks(&Relays { trimmed: Some(1), ..Relays::new(ONE, 0) }.without(Rule::AnnouncementRaises), RAISED);
+fn each_rule_of_the_relay_is_necessary() {
+    for (rule, world, law, otherwise) in [
+        (Rule::OneUnderWay, Relays::new(ONE, 0), FALSE_HOLE, "two messages overtake each other and look like a hole"),
+        (Rule::AnswersDropped, Relays::new(ONE, 1), FALSE_HOLE, "an old answer is taken for that to a later message"),
+        (Rule::LinkAtTakeOver, Relays { busy: 1, ..losing() }, AS_OF, "a take-over hides what the log has lost"),
+        (Rule::LinksCompared, losing(), AS_OF, "a reader does not notice what the log has lost"),
+        (Rule::ClosingBehindEntries, Relays::new(CHILD, 0), CLOSED, "a stream shard is closed that lacks entries"),
+        (Rule::TimeWhileOpen, Relays::new(LONG_CHILD, 0), AS_OF, "the time claims records of the child"),
+        (Rule::AnnouncedFirst, trimmed(), UNANNOUNCED, "records behind a loss overtake its announcement"),
+        (Rule::AnnouncementRaises, trimmed(), RAISED, "a copy of the lost part is accepted"),
+    ] {
+        println!("without {rule:?} {otherwise}");
+        breaks(&world.without(rule), law);
+    }
 }

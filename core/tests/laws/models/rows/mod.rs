@@ -24,7 +24,7 @@ use crate::explore::Model;
 use crate::intern::Interned;
 
 /// A rule that a mutant breaks.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     /// A write compares the stored version.
     Compared,
