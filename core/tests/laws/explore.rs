@@ -11,7 +11,6 @@ use std::fmt::{Debug, Write as _};
 use std::hash::{BuildHasher, Hash};
 use std::io::Write as _;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -194,15 +193,10 @@ impl<M: Model> Walk<M> {
     /// Prints the result of the walk under the name of the test. It writes to standard output directly, since the
     /// output of the macros is captured in tests that pass.
     fn report(&self, outcome: &str) {
-        static RUNS: AtomicU64 = AtomicU64::new(0);
-        static STATES: AtomicU64 = AtomicU64::new(0);
-        let states = self.states.len() as u64;
-        let runs = RUNS.fetch_add(1, Ordering::Relaxed) + 1;
-        let all = STATES.fetch_add(states, Ordering::Relaxed) + states;
         let thread = std::thread::current();
         // Each test runs in a thread with its name, unless one thread runs all of them.
         let name = thread.name().unwrap_or_else(|| std::any::type_name::<M>());
-        let line = format!("run {runs:>3} {name}: {outcome}; {states} states; {all} so far\n");
+        let line = format!("{name}: {outcome}; {} states\n", self.states.len());
         std::io::stdout().lock().write_all(line.as_bytes()).expect("a test can print");
     }
 }
