@@ -12,7 +12,6 @@ pub(crate) mod laws;
 pub(crate) mod ledger;
 mod load;
 mod proxy;
-mod recoveries;
 pub(crate) mod stage;
 
 pub use campaign::{Attack, Campaign, Extent, fight};

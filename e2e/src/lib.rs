@@ -7,4 +7,3 @@ pub mod pipeline;
 pub mod scale;
 pub mod simulation;
 pub mod tables;
-mod undisturbed;

@@ -27,7 +27,7 @@ use crate::attack::fleet::Service;
 use crate::attack::ledger::{all_counters, definitions};
 use crate::attack::stage::{Ground, Stage, Under};
 use crate::simulation::events;
-use crate::undisturbed;
+use crate::tables;
 
 /// Run a deployment of real processes through a rare event of its life
 #[derive(Args, Clone, Debug)]
@@ -102,7 +102,7 @@ const TABLES: [&str; 4] = ["likes", "like_counts", "checkpoints", "recounts"];
 
 /// Sends a request to the store, as an operator would.
 async fn by_hand(engines: &Engines, operation: &str, body: Value) -> anyhow::Result<()> {
-    let is_done = undisturbed::send(&engines.emulator, operation, &body).await;
+    let is_done = tables::send(&engines.emulator, operation, &body).await;
     ensure!(is_done, "the store refused {operation} {body}");
     Ok(())
 }

@@ -42,6 +42,11 @@ impl Standstill {
         })
         .await
     }
+
+    /// Waits while the switch is on.
+    pub async fn pass(&self) {
+        self.hold(std::future::ready(())).await;
+    }
 }
 
 #[cfg(test)]

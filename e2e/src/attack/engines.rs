@@ -13,7 +13,6 @@ use tally_adapters::kafka;
 use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
 use tally_core::ids::{CachePrefix, ShardCount};
-use tally_core::ports::ChangeStream as _;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
@@ -242,21 +241,6 @@ impl Engines {
         let landed = async || self.emulator.stats().ghosts_pending == 0;
         until("every late request to land", Duration::from_secs(330), landed).await?;
         Ok(())
-    }
-
-    /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
-    /// younger than a day, and a shard may be that old.
-    pub(crate) async fn trim(&self) -> anyhow::Result<usize> {
-        let tables = self.tables();
-        let label = tables.stream.info().await?.label;
-        let mut trimmed = 0;
-        for stored in tables.changes.shards(&label).await? {
-            if stored.fed.to.is_some() {
-                // A shard that is gone has no records.
-                trimmed += self.emulator.trim("likes", Some(stored.shard.id().as_str()), None).unwrap_or(0);
-            }
-        }
-        Ok(trimmed)
     }
 
     /// The number of losses that no audit has closed.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::ensure;
 use tally_core::definitions::{Definitions, Direction};
 use tally_core::event::{Said, encode};
-use tally_core::ids::{CounterId, CounterName, PostId, ReservedKey, RowKey, ShardCount, UserId};
+use tally_core::ids::{CounterId, PostId, ReservedKey, RowKey, ShardCount, UserId};
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
 
@@ -219,10 +219,7 @@ fn totals(amounts: &[i64]) -> BTreeSet<i64> {
 
 /// Every counter that can exist for these posts.
 pub(crate) fn all_counters(crowd: Crowd, of: &Definitions) -> impl Iterator<Item = CounterId> + use<> {
-    let names: Vec<CounterName> = of.iter().map(|definition| definition.name.clone()).collect();
-    crowd
-        .all_counters()
-        .flat_map(move |likes| names.clone().into_iter().map(move |name| CounterId { post: likes.post.clone(), name }))
+    crowd.counters(of.iter().map(|definition| definition.name.clone()).collect())
 }
 
 /// The number of records before `ends` that are not finished.

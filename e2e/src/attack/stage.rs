@@ -146,7 +146,7 @@ impl Stage {
         let producer = producer(&tasks, &engines, &ledger, rate);
         let (abroad, parts) = abroad.map(|Abroad { engines, parts }| (engines, parts)).unzip();
         let histories = [&engines].into_iter().chain(&abroad).map(|engines| engines.history.clone());
-        let honesty = Honesty::of_all(histories.collect(), SETTLES, Duration::ZERO);
+        let honesty = Honesty::of(histories.collect(), SETTLES, Duration::ZERO);
         let parts: Parts = parts.unwrap_or_default();
         let reader = |nth| {
             let (asked, honesty, parts) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone(), parts.clone());

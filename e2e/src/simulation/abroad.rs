@@ -132,7 +132,7 @@ impl Abroad {
     /// # Errors
     /// It does not come to that, or something broke meanwhile.
     pub(crate) async fn equals(&self, home: &World, counters: impl Iterator<Item = CounterId>) -> anyhow::Result<()> {
-        let own = home.calmly(home.counters(counters)).await?;
+        let own = home.counters(counters).await?;
         // Its own stream may have lost something, as in a day in which no process ran.
         self.world.calmly(self.world.calm.recounts.enqueue_audit(self.world.clock.now())).await?;
         let deadline = Instant::now() + PATIENCE;
@@ -157,7 +157,7 @@ impl Abroad {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let losses = [home.calmly(home.losses()).await?, self.world.calmly(self.world.losses()).await?];
+                let losses = [home.losses().await?, self.world.losses().await?];
                 anyhow::bail!("two Regions differ: {different:?}, {unsure:?}, with these losses open: {losses:?}");
             }
         }
@@ -214,8 +214,7 @@ impl Life {
                 slot.freeze((wakes, wakes));
                 continue;
             }
-            slot.kill().await;
-            slot.due = Some(wakes);
+            slot.crash(wakes).await;
         }
     }
 
@@ -241,8 +240,7 @@ impl Life {
             return;
         }
         if self.chance.happens(50) {
-            slot.kill().await;
-            slot.due = Some(now + self.chance.millis(100, 20_000));
+            slot.crash(now + self.chance.millis(100, 20_000)).await;
             self.home.coverage.fired("crash_abroad");
         } else {
             let thaw = now + self.chance.millis(200, 60_000);

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tally_adapters::dynamodb::ScannedRow;
 use tally_core::cached::Cache as _;
 use tally_core::ids::RowKey;
 use tally_core::time::UnixMillis;
@@ -130,8 +129,8 @@ impl Course {
         let Driver { world, profile, .. } = &self.driver;
         self.fold.follow(&self.events, &world.registers).context("rows are not the fold of their events")?;
         self.fold.stands(&self.events)?;
-        let rows = world.calmly(world.rows()).await?;
-        let losses = world.calmly(world.losses()).await?;
+        let rows = world.rows().await?;
+        let losses = world.losses().await?;
         self.steps.follow(world.writes.take(), &world.journal, profile.lossy)?;
         if !profile.lossy {
             // Events that are read again much later are the exception: they count as a loss in any case.
@@ -149,8 +148,8 @@ impl Course {
         if garbled.is_empty() {
             return Ok(());
         }
-        let standings = world.calmly(world.standings()).await?;
-        let counters = world.calmly(world.counters(profile.counters())).await?;
+        let standings = world.standings().await?;
+        let counters = world.counters(profile.counters()).await?;
         let late = profile.engine.stream_delay + profile.engine.stream_reorder + CLOCKS;
         for Garbled { key, at, .. } in garbled {
             let standing = standings.get(&world.partition_of(&key.counter));
@@ -210,7 +209,7 @@ impl Course {
     /// Whether everything that was in the rows at that time is in the counters.
     async fn is_counted(&self, by: UnixMillis) -> anyhow::Result<bool> {
         let world = &self.driver.world;
-        let standings = world.calmly(world.standings()).await?;
+        let standings = world.standings().await?;
         let counted = standings.values().filter(|stored| stored.standing.as_of > Some(by)).count();
         Ok(counted == world.partitions() as usize)
     }
@@ -228,7 +227,7 @@ impl Course {
         let partitions = 0..self.driver.profile.partitions;
         let claims: Vec<_> =
             partitions.map(|partition| (world.registers.claim(partition), self.events.end(partition))).collect();
-        let standings = world.calmly(world.standings()).await?;
+        let standings = world.standings().await?;
         let left = (&self.driver.forwards, &self.driver.garbled);
         Ok(format!("claims and ends {claims:?}, left to see to {left:?}, standings {standings:?}"))
     }
@@ -236,15 +235,15 @@ impl Course {
     /// Checks the laws of the state at rest, before and after recounts have repaired the rest.
     async fn quiet(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
         self.lettered().await?;
-        let rows = weights(&self.rows().await?);
+        let rows = weights(&self.driver.world.rows().await?);
         // A loss must be announced until an audit has repaired it.
         let world = &self.driver.world;
-        if world.calmly(world.losses()).await?.is_empty() {
+        if world.losses().await?.is_empty() {
             let is_edited = |key: &RowKey| self.steps.is_edited(key);
             self.counted(&rows, |quiet| held(quiet, is_edited)).await.context("before the last recount")?;
         }
         self.recounted().await?;
-        let rows = self.rows().await?;
+        let rows = self.driver.world.rows().await?;
         let weights = weights(&rows);
         self.counted(&weights, exact).await.context("after the last recount")?;
         let totals = self.fold.totals(&self.events)?;
@@ -279,18 +278,13 @@ impl Course {
         Ok(())
     }
 
-    async fn rows(&self) -> anyhow::Result<Vec<ScannedRow>> {
-        let world = &self.driver.world;
-        world.calmly(world.rows()).await
-    }
-
     async fn counted(
         &self,
         rows: &BTreeMap<RowKey, i64>,
         law: impl FnOnce(&Quiet<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
-        let counters = world.calmly(world.counters(profile.counters())).await?;
+        let counters = world.counters(profile.counters()).await?;
         law(&Quiet { rows, counters: &counters })
     }
 
@@ -309,11 +303,11 @@ impl Course {
             self.unbroken()?;
             let world = &self.driver.world;
             world.pulse.beat();
-            if world.calmly(world.is_recounted()).await? {
+            if world.is_recounted().await? {
                 return self.look().await;
             }
             if Instant::now() >= deadline {
-                bail!("recounts do not finish: {:?}", world.calmly(world.losses()).await?);
+                bail!("recounts do not finish: {:?}", world.losses().await?);
             }
         }
     }
@@ -341,7 +335,7 @@ impl Course {
     /// the edited number right changes nothing: the cache has the number of before until it expires.
     async fn cached(&self) -> anyhow::Result<()> {
         let Driver { world, profile, .. } = &self.driver;
-        let counters = world.calmly(world.counters(profile.counters())).await?;
+        let counters = world.counters(profile.counters()).await?;
         for (id, counter) in counters {
             let got = world.cache.get(world.partition_of(&id), std::slice::from_ref(&id)).await?;
             if let Some(value) = got.values.first().copied().flatten() {

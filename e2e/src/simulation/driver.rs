@@ -186,11 +186,10 @@ impl Driver {
         let Some(slot) = self.alive(self.profile.victims.filter(|_| crash)) else { return Ok(false) };
         let slot = &mut self.slots[slot];
         if crash {
-            slot.kill().await;
+            slot.crash(back).await;
         } else {
-            anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
+            slot.stop(back).await?;
         }
-        slot.due = Some(back);
         Ok(true)
     }
 
@@ -221,8 +220,7 @@ impl Driver {
         if consumers.len() < 3 && self.chance.happens(50) {
             self.slots.push(Slot::new(Role::Consumer, consumers.len() as u64 + 1));
         } else if self.slots[slot].life.is_some() {
-            self.slots[slot].kill().await;
-            self.slots[slot].due = Some(back);
+            self.slots[slot].crash(back).await;
         } else {
             return false;
         }
@@ -260,7 +258,7 @@ impl Driver {
         let id = self.counter();
         let partition = self.world.partition_of(&id);
         let Some(token) = self.world.cache.begin_fill(partition, &id).await? else { return Ok(false) };
-        let counters = self.world.calmly(self.world.counters(std::iter::once(id.clone()))).await?;
+        let counters = self.world.counters(std::iter::once(id.clone())).await?;
         tokio::time::sleep(self.chance.millis(0, 2_000)).await;
         let value = counters.get(&id).map(Value::from).unwrap_or_default();
         self.world.cache.fill(partition, &id, &token, &value).await?;
@@ -288,7 +286,7 @@ impl Driver {
 
     async fn ask(&mut self) -> anyhow::Result<bool> {
         let ids: Vec<CounterId> = self.profile.counters().collect();
-        let counters = self.world.calmly(self.world.counters(ids.into_iter())).await?;
+        let counters = self.world.counters(ids.into_iter()).await?;
         for (id, counter) in counters {
             for shard in counter.parts.keys().filter(|_| self.chance.happens(60)) {
                 self.enqueue(&RowKey { counter: id.clone(), shard: *shard }, QueueReason::Asked).await?;
@@ -307,7 +305,7 @@ impl Driver {
             return Ok(false);
         }
         let id = self.counter();
-        let counters = self.world.calmly(self.world.counters(std::iter::once(id.clone()))).await?;
+        let counters = self.world.counters(std::iter::once(id.clone())).await?;
         let shards: Vec<_> = counters.values().flat_map(|counter| counter.parts.keys().copied()).collect();
         if shards.is_empty() {
             return Ok(false);

@@ -76,7 +76,7 @@ fn stray(key: &PostId, partitions: u32) -> u32 {
 /// All records, by partition and offset.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    said: BTreeMap<u32, Vec<Record>>,
+    pub(crate) said: BTreeMap<u32, Vec<Record>>,
 }
 
 impl Events {
@@ -128,12 +128,6 @@ impl Events {
     pub(crate) fn refused(&self, places: &BTreeSet<(u32, u64)>) -> u64 {
         let known = |record: &Record| !record.early && matches!(record.effect, Some(Effect::Member { .. }));
         places.iter().filter(|(partition, offset)| self.record(*partition, *offset).is_some_and(known)).count() as u64
-    }
-
-    /// Events that consist of these records of one partition.
-    #[cfg(test)]
-    pub(crate) fn of(said: impl IntoIterator<Item = (u32, Vec<Record>)>) -> Self {
-        Self { said: said.into_iter().collect() }
     }
 }
 
@@ -313,6 +307,12 @@ impl Crowd {
     /// Every post.
     pub(crate) fn posts(&self) -> impl Iterator<Item = PostId> + use<> {
         (0..self.posts).map(post)
+    }
+
+    /// The counters with these names of every post.
+    pub(crate) fn counters(&self, names: Vec<CounterName>) -> impl Iterator<Item = CounterId> + use<> {
+        self.posts()
+            .flat_map(move |post| names.clone().into_iter().map(move |name| CounterId { post: post.clone(), name }))
     }
 
     /// The likes of every post.

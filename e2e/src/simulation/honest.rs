@@ -91,14 +91,9 @@ pub(crate) struct Count {
 }
 
 impl Honesty {
-    /// Judges answers about the rows of `history`, whose changes the stream shows at most `delay` late and `reorder` out of
-    /// order.
-    pub(crate) fn of(history: History, delay: Duration, reorder: Duration) -> Self {
-        Self::of_all(vec![history], delay, reorder)
-    }
-
-    /// The same of answers that are sums over several Regions.
-    pub(crate) fn of_all(histories: Vec<History>, delay: Duration, reorder: Duration) -> Self {
+    /// Judges answers that are sums over the rows of one or several Regions, whose changes the stream shows at most `delay`
+    /// late and `reorder` out of order.
+    pub(crate) fn of(histories: Vec<History>, delay: Duration, reorder: Duration) -> Self {
         let (ahead, injected, count) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
         Self(Arc::new(Judged { histories, delay, reorder, ahead, injected, count, first_lie: OnceLock::new() }))
     }
@@ -199,7 +194,7 @@ mod tests {
         for (at, change) in [(1, 20), (1_000, -10), (2_000, 3)] {
             history.add(key.clone(), (UnixMillis(at), None), change);
         }
-        Honesty::of(history, Duration::from_millis(settles), Duration::ZERO)
+        Honesty::of(vec![history], Duration::from_millis(settles), Duration::ZERO)
     }
 
     fn answer(value: i64, as_of: u64) -> Answer {
@@ -241,7 +236,7 @@ mod tests {
         let history = History::default();
         let key = RowKey { counter: of_post(named("score")), shard: Shard::new(0).expect("a shard") };
         history.add(key, (UnixMillis(1), None), -5);
-        let honesty = Honesty::of(history, Duration::ZERO, Duration::ZERO);
+        let honesty = Honesty::of(vec![history], Duration::ZERO, Duration::ZERO);
         let score = |value| Answer { counter: "score".to_owned(), ..answer(value, 10) };
         assert_eq!(honesty.lie(&score(-5)), None);
         assert!(honesty.lie(&score(0)).is_some() && honesty.lie(&score(-6)).is_some());

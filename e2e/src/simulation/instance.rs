@@ -13,7 +13,7 @@ use tally_service::{Chance, Clock, Condition, Ended, Host, Running, Standstill, 
 use tokio::time::Instant;
 
 use crate::simulation::instance::apps::Apps;
-use crate::simulation::intake::{Beyond, Gate};
+use crate::simulation::intake::Beyond;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::producer::UnderWay;
 use crate::simulation::profile::Profile;
@@ -47,9 +47,9 @@ pub(crate) struct Process {
     pub(crate) is_behind: bool,
     /// Its tasks, which end with it.
     pub(crate) host: Host,
-    /// Its gate to the store and the log.
-    pub(crate) wire: Gate,
-    pub(crate) log: Gate,
+    /// Its gates to the store and to the log.
+    pub(crate) wire: Standstill,
+    pub(crate) log: Standstill,
     /// Its requests to the log that are under way.
     pub(crate) under_way: UnderWay,
     pub(crate) asked: Asked,
@@ -73,8 +73,8 @@ pub(crate) struct Slot {
 /// One life of a process.
 pub(crate) struct Life {
     running: Running,
-    wire: Gate,
-    log: Gate,
+    wire: Standstill,
+    log: Standstill,
     /// Freezes an API's tasks as well, so that its knowledge becomes old.
     tasks: Standstill,
     /// When it can reach the store again, and then the log.
@@ -121,11 +121,11 @@ impl Slot {
             mutant,
             is_behind: now < world.clock.now(),
             host: host.clone(),
-            wire: Gate::default(),
-            log: Gate::default(),
+            wire: Standstill::default(),
+            log: Standstill::default(),
             under_way: UnderWay::default(),
             asked: Asked::default(),
-            beyond: (mutant == Some(Mutant::CommittedBeyond)).then(Beyond::default),
+            beyond: (mutant == Some(Mutant::CommittedBeyond) && self.role == Role::Consumer).then(Beyond::default),
         };
         let mut wire = Wire::new(&self.name, &world.emulator, world.clock, &world.trace, &world.coverage);
         wire.gate = process.wire.clone();
@@ -185,25 +185,34 @@ impl Slot {
         }
     }
 
-    /// Stops it gracefully, and returns whether it ended without an error.
-    pub(crate) async fn stop(&mut self) -> bool {
-        match self.life.take() {
-            Some(life) => {
-                self.door.close();
-                life.wire.open();
-                life.log.open();
-                life.tasks.end();
-                life.running.stop(Duration::from_secs(30)).await.exit().is_clean()
-            }
-            None => true,
+    /// Ends it like a crash. It is started again at `back`.
+    pub(crate) async fn crash(&mut self, back: Instant) {
+        self.kill().await;
+        self.due = Some(back);
+    }
+
+    /// Stops it gracefully. It is started again at `back`.
+    ///
+    /// # Errors
+    /// It ends with an error.
+    pub(crate) async fn stop(&mut self, back: Instant) -> anyhow::Result<()> {
+        if let Some(life) = self.life.take() {
+            self.door.close();
+            life.wire.end();
+            life.log.end();
+            life.tasks.end();
+            let ended = life.running.stop(Duration::from_secs(30)).await;
+            anyhow::ensure!(ended.exit().is_clean(), "{} did not stop cleanly", self.name);
         }
+        self.due = Some(back);
+        Ok(())
     }
 
     /// Freezes it. It can reach the store again at the first of two times, and the log at the second.
     pub(crate) fn freeze(&mut self, thaws: (Instant, Instant)) {
         if let Some(life) = &mut self.life {
-            life.wire.shut();
-            life.log.shut();
+            life.wire.begin();
+            life.log.begin();
             if self.role == Role::Api {
                 self.door.standstill.begin();
                 life.tasks.begin();
@@ -217,12 +226,12 @@ impl Slot {
         let Some(life) = &mut self.life else { return };
         let Some((wire, log)) = life.thaws else { return };
         if now >= wire {
-            life.wire.open();
+            life.wire.end();
             self.door.standstill.end();
             life.tasks.end();
         }
         if now >= log {
-            life.log.open();
+            life.log.end();
             life.thaws = None;
         }
     }

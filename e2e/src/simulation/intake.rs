@@ -3,10 +3,7 @@
 //! log `changes` was revoked, and a mutant reads by other rules.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,48 +14,12 @@ use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation, Written};
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader, Transactions};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
-use tally_service::Chance;
+use tally_service::{Chance, Standstill};
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
 use crate::simulation::instance::Process;
 use crate::simulation::rewrite::Rewriter;
-
-/// A gate. Clones share it, and waiting calls pass in order.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Gate(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    shut: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
-}
-
-impl Gate {
-    /// Closes the gate.
-    pub(crate) fn shut(&self) {
-        self.0.shut.store(true, Ordering::Relaxed);
-    }
-
-    /// Opens the gate.
-    pub(crate) fn open(&self) {
-        self.0.shut.store(false, Ordering::Relaxed);
-        let waiting = std::mem::take(&mut *self.0.waiting.lock());
-        waiting.into_iter().for_each(Waker::wake);
-    }
-
-    /// Returns once the gate is open.
-    pub(crate) async fn pass(&self) {
-        poll_fn(|context| {
-            if !self.0.shut.load(Ordering::Relaxed) {
-                return Poll::Ready(());
-            }
-            self.0.waiting.lock().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-}
 
 /// How long, in milliseconds, it may take until a process hears that a partition of the log was revoked.
 const UNHEARD: u64 = 800;
@@ -66,7 +27,7 @@ const UNHEARD: u64 = 800;
 /// A membership in a group, behind a gate.
 pub(crate) struct ProcessIntake {
     pub(crate) inner: Box<dyn Intake>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Standstill,
     pub(crate) held: Option<Outcome<Rebalance>>,
     /// What a mutant commits instead of the finished offset.
     pub(crate) beyond: Option<Beyond>,
@@ -130,7 +91,7 @@ impl ProcessIntake {
 #[derive(Debug)]
 struct ProcessPartition {
     inner: Arc<dyn OwnedPartition>,
-    gate: Gate,
+    gate: Standstill,
     beyond: Option<Beyond>,
     rewriter: Option<Rewriter>,
     unheard: Option<Duration>,
@@ -246,7 +207,7 @@ impl Transactions for FaultyTransactions {
 /// A reader of the log behind a gate.
 pub(crate) struct FaultyReader {
     pub(crate) inner: Arc<dyn TopicReader>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Standstill,
     pub(crate) rewriter: Option<Rewriter>,
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod targets;
 
 use std::time::Duration;
 
-use tally_core::ids::{CounterId, CounterName, ShardCount};
+use tally_core::ids::{CounterId, ShardCount};
 use tally_core::milestone::Ladder;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::Chance;
@@ -191,11 +191,7 @@ impl Profile {
 
     /// Every counter that can exist.
     pub(crate) fn counters(&self) -> impl Iterator<Item = CounterId> {
-        let names: Vec<CounterName> = self.mix.names().collect();
-        self.crowd.posts().flat_map(move |post| {
-            let each = |name: &CounterName| CounterId { post: post.clone(), name: name.clone() };
-            names.iter().map(each).collect::<Vec<_>>()
-        })
+        self.crowd.counters(self.mix.names().collect())
     }
 }
 

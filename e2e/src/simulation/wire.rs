@@ -23,26 +23,25 @@ use tally_core::changes::{Body, Message, Opened};
 use tally_core::fold::Position;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
-use tally_service::Clock;
+use tally_service::{Clock, Standstill};
 use tokio::sync::OnceCell;
 
 use crate::simulation::faults::Coverage;
 use crate::simulation::instance::Process;
 use crate::simulation::instance::Role;
-use crate::simulation::intake::Gate;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::rewrite::announced_nowhere;
 use crate::simulation::trace::Trace;
 use crate::simulation::wire::tampered::Earlier;
 use crate::simulation::world::{BEGAN, settings};
-use crate::undisturbed;
+use crate::tables;
 
 /// The HTTP client of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
     pub(crate) name: String,
     pub(crate) emulator: SharedHttpClient,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Standstill,
     /// The store's clock.
     clock: Clock,
     pub(crate) trace: Trace,
@@ -81,7 +80,7 @@ impl Wire {
         Self {
             name: name.to_owned(),
             emulator: emulator.http_client(),
-            gate: Gate::default(),
+            gate: Standstill::default(),
             clock,
             trace: trace.clone(),
             coverage: coverage.clone(),
@@ -217,7 +216,7 @@ impl Shadow {
         let connection = Connection::in_process(&settings(), self.store.http_client(), BEGAN);
         self.made.get_or_try_init(|| async { ensure_tables(&connection).await.map(drop) }).await.ok()?;
         let key = json!({"id": {"S": format!("changes/position/{partition}")}});
-        undisturbed::send(&self.store, "DeleteItem", &json!({"TableName": "checkpoints", "Key": key})).await;
+        tables::send(&self.store, "DeleteItem", &json!({"TableName": "checkpoints", "Key": key})).await;
         self.changes.store_position(partition, position).await.ok().map(drop)
     }
 }

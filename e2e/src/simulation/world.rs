@@ -35,8 +35,7 @@ use crate::simulation::registers::{Registers, Writes};
 use crate::simulation::trace::Trace;
 use crate::simulation::wire::Wire;
 use crate::simulation::wire::tampered::Remembered;
-use crate::tables::Tables;
-use crate::undisturbed;
+use crate::tables::{self, Tables};
 
 /// The time at which every schedule begins.
 pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
@@ -107,7 +106,7 @@ impl World {
         })?;
         let writes = Writes::default();
         writes.watch(&emulator)?;
-        let honesty = Honesty::of(history.clone(), profile.engine.stream_delay, profile.engine.stream_reorder);
+        let honesty = Honesty::of(vec![history.clone()], profile.engine.stream_delay, profile.engine.stream_reorder);
         let broker = topics(profile, place);
         Ok(Self {
             journal: Journal::of(&broker, profile.changes),
@@ -132,12 +131,8 @@ impl World {
     }
 
     /// Runs `look` while no request fails and none is late, so that no time passes meanwhile.
-    pub(crate) async fn calmly<T>(&self, look: impl Future<Output = T>) -> T {
-        let rules = self.emulator.faults();
-        self.emulator.set_faults(Vec::new());
-        let found = look.await;
-        self.emulator.set_faults(rules);
-        found
+    pub(crate) fn calmly<T>(&self, look: impl Future<Output = T>) -> impl Future<Output = T> {
+        tables::calmly(&self.emulator, look)
     }
 
     /// Sets the faults of single requests from now on.
@@ -147,7 +142,8 @@ impl World {
 
     /// Every row.
     pub(crate) async fn rows(&self) -> anyhow::Result<Vec<ScannedRow>> {
-        Ok(every(async |after| self.calm.rows.scan(Segment { index: 0, of: 1 }, after).await).await?)
+        let rows = every(async |after| self.calm.rows.scan(Segment { index: 0, of: 1 }, after).await);
+        Ok(self.calmly(rows).await?)
     }
 
     /// The counters of `ids`. A missing one is empty.
@@ -156,13 +152,13 @@ impl World {
         ids: impl Iterator<Item = CounterId>,
     ) -> anyhow::Result<BTreeMap<CounterId, Counter>> {
         let ids: Vec<CounterId> = ids.collect();
-        let mut found = self.calm.counters.read(&ids, Consistency::Strong).await?.counters;
+        let mut found = self.calmly(self.calm.counters.read(&ids, Consistency::Strong)).await?.counters;
         ids.into_iter().map(|id| Ok((id.clone(), found.remove(&id).transpose()?.unwrap_or_default()))).collect()
     }
 
     /// The standing of each partition of the log.
     pub(crate) async fn standings(&self) -> anyhow::Result<BTreeMap<u32, StandingAt>> {
-        Ok(self.calm.changes.standings(self.partitions()).await?)
+        Ok(self.calmly(self.calm.changes.standings(self.partitions())).await?)
     }
 
     /// The number of partitions of the log.
@@ -177,7 +173,7 @@ impl World {
 
     /// The losses that no recount has repaired, as text.
     pub(crate) async fn losses(&self) -> anyhow::Result<Vec<String>> {
-        let losses = self.calm.changes.losses().await?;
+        let losses = self.calmly(self.calm.changes.losses()).await?;
         Ok(losses.open().map(|(number, loss)| format!("{number} {} {}", loss.kind, loss.what)).collect())
     }
 
@@ -214,13 +210,13 @@ impl World {
             "ExpressionAttributeNames": {"#s": format!("s{}", key.shard), "#t": "likes", "#p": "post_id"},
             "ExpressionAttributeValues": {":d": {"N": amount.to_string()}},
         });
-        undisturbed::send(&self.emulator, "UpdateItem", &body).await
+        tables::send(&self.emulator, "UpdateItem", &body).await
     }
 
     /// Whether the queue of row keys, the queued audit and the losses are empty.
     pub(crate) async fn is_recounted(&self) -> anyhow::Result<bool> {
-        let queued = self.calm.recounts.queued(None).await?;
-        let audit = self.calm.recounts.audit_queued().await?;
+        let queued = self.calmly(self.calm.recounts.queued(None)).await?;
+        let audit = self.calmly(self.calm.recounts.audit_queued()).await?;
         Ok(queued.items.is_empty() && audit.is_none() && self.losses().await?.is_empty())
     }
 }

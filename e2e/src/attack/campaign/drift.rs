@@ -16,11 +16,10 @@ use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use crate::attack::campaign::{Actions, Extent};
+use crate::attack::campaign::{Actions, Extent, Recoveries};
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
 use crate::attack::load::{self, send_all};
-use crate::attack::recoveries::Recoveries;
 use crate::attack::stage::{SETTLES, Stage};
 use crate::simulation::honest::Honesty;
 use crate::simulation::{Draws, events};
@@ -65,7 +64,7 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions
         api: Arc::clone(api),
         posts: &posts,
         corrections: &corrections,
-        strict: Honesty::of(stage.engines.history.clone(), SETTLES, Duration::ZERO),
+        strict: Honesty::of(vec![stage.engines.history.clone()], SETTLES, Duration::ZERO),
     });
     let rounds = async {
         let actions = rounds(stage, extent, &posts, &corrections, &ages).await;

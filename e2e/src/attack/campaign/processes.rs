@@ -10,10 +10,9 @@ use parking_lot::Mutex;
 use tally_service::{Chance, Stop, Switch};
 use tally_testkit::process::Signal;
 
-use crate::attack::campaign::{Actions, Extent};
+use crate::attack::campaign::{Actions, Extent, Recoveries};
 use crate::attack::fleet::{Service, Slot};
 use crate::attack::laws;
-use crate::attack::recoveries::Recoveries;
 use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 

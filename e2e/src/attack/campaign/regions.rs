@@ -119,7 +119,7 @@ impl Regions {
             engines.push((tasks, Arc::new(started)));
         }
         let part = |(name, (_, engines)): (_, &(Host, Arc<Engines>))| {
-            (name, Honesty::of(engines.history.clone(), SETTLES, Duration::ZERO))
+            (name, Honesty::of(vec![engines.history.clone()], SETTLES, Duration::ZERO))
         };
         let parts: Parts = NAMES.into_iter().zip(&engines).map(part).collect();
         let (mirrors, orders) = (Host::new("mirrors"), watch::Sender::new(Order::Copy));
@@ -155,32 +155,24 @@ impl Regions {
         match act {
             Act::Kill => {
                 let slots = here.fleet.slots();
-                self.kill(here, std::slice::from_ref(&slots[self.chance.place(slots.len())])).await?;
-                here.fleet.slots().iter().try_for_each(|slot| revive(here, slot))?;
+                kill(here, std::slice::from_ref(&slots[self.chance.place(slots.len())])).await?;
+                revive(here)?;
             }
             Act::MirrorDies => self.mirror_is(Order::Die, wait).await,
             Act::MirrorStands => self.mirror_is(Order::Stand, wait).await,
             Act::MirrorBeginsAgain => _ = self.orders.send_replace(Order::BeginAgain),
             Act::Away => {
-                self.kill(here, here.fleet.slots()).await?;
+                kill(here, here.fleet.slots()).await?;
                 let before = there.honesty.count().exact;
                 self.mirror_is(Order::Stand, wait).await;
                 ensure!(there.honesty.count().exact > before, "nothing was exact while the other Region was away");
-                here.fleet.slots().iter().try_for_each(|slot| revive(here, slot))?;
+                revive(here)?;
             }
         }
         let took = self.healed().await?;
         well(&self.mirrors)?;
         self.stages.iter().try_for_each(Stage::all_well)?;
         Ok(took)
-    }
-
-    async fn kill(&self, stage: &Stage, slots: &[Slot]) -> anyhow::Result<()> {
-        stage.fleet.weigh();
-        for slot in slots {
-            slot.process().kill().await?;
-        }
-        Ok(())
     }
 
     async fn mirror_is(&self, order: Order, wait: Duration) {
@@ -237,12 +229,18 @@ async fn is_exact(stage: &Stage, since: UnixMillis) -> bool {
     true
 }
 
-/// Starts a new process in a place whose process was killed.
-fn revive(stage: &Stage, slot: &Slot) -> anyhow::Result<()> {
-    if !slot.process().is_running() {
-        stage.fleet.refill(slot)?;
+async fn kill(stage: &Stage, slots: &[Slot]) -> anyhow::Result<()> {
+    stage.fleet.weigh();
+    for slot in slots {
+        slot.process().kill().await?;
     }
     Ok(())
+}
+
+/// Starts a new process in each place whose process was killed.
+fn revive(stage: &Stage) -> anyhow::Result<()> {
+    let mut killed = stage.fleet.slots().iter().filter(|slot| !slot.process().is_running());
+    killed.try_for_each(|slot| stage.fleet.refill(slot).map(drop))
 }
 
 /// A mirror from the topic of counts in one Kafka to a copy in another.

@@ -37,27 +37,24 @@ impl Pool {
         twice: bool,
         mut go_on: impl FnMut(Outcome) -> bool,
     ) -> anyhow::Result<()> {
-        let orders = Mutex::new(orders.fuse());
-        let over = std::sync::atomic::AtomicBool::new(false);
+        // None once no more orders are wanted.
+        let orders = Mutex::new(Some(orders.fuse()));
         std::thread::scope(|scope| {
             let (sender, outcomes) = mpsc::channel();
             for _ in 0..self.jobs {
-                let (sender, orders, over) = (sender.clone(), &orders, &over);
+                let (sender, orders) = (sender.clone(), &orders);
+                let next = || orders.lock().as_mut()?.next();
                 scope.spawn(move || {
-                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                        let order = orders.lock().next();
-                        let Some(order) = order else { return };
-                        if sender.send(self.checked(&order, twice)).is_err() {
-                            return;
-                        }
+                    while let Some(order) = next() {
+                        // Nobody hears it after an error.
+                        let _ = sender.send(self.checked(&order, twice));
                     }
                 });
             }
             drop(sender);
             for outcome in outcomes {
-                let outcome = outcome.inspect_err(|_| over.store(true, std::sync::atomic::Ordering::Relaxed))?;
-                if !go_on(outcome) {
-                    over.store(true, std::sync::atomic::Ordering::Relaxed);
+                if !go_on(outcome.inspect_err(|_| *orders.lock() = None)?) {
+                    *orders.lock() = None;
                 }
             }
             Ok(())

@@ -50,8 +50,7 @@ impl Driver {
     /// Stops the consumers, since Kafka's tools set the offsets of a group only if it has no members.
     async fn without_consumers(&mut self, back: Instant) {
         for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Consumer && slot.life.is_some()) {
-            slot.kill().await;
-            slot.due = Some(back);
+            slot.crash(back).await;
         }
     }
 
@@ -175,8 +174,7 @@ impl Driver {
                 slot.freeze((over, over + self.other.millis(1, UNHEARD)));
                 continue;
             }
-            slot.kill().await;
-            slot.due = Some(over);
+            slot.crash(over).await;
         }
         self.world.broker.expire(GROUP);
         tokio::time::sleep_until(over).await;
@@ -226,13 +224,12 @@ impl Driver {
 
     async fn replace_consumer(&mut self) -> anyhow::Result<()> {
         let Some(slot) = self.alive(Some(Role::Consumer)) else { return Ok(()) };
-        let slot = &mut self.slots[slot];
+        let (slot, now) = (&mut self.slots[slot], Instant::now());
         if self.other.happens(80) {
-            slot.kill().await;
+            slot.crash(now).await;
         } else {
-            anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
+            slot.stop(now).await?;
         }
-        slot.due = Some(Instant::now());
         self.tick();
         Ok(())
     }

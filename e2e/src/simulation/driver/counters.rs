@@ -15,7 +15,7 @@ use crate::simulation::events::TOPIC;
 use crate::simulation::faults::Action;
 use crate::simulation::registers::{COUNTS, FOREIGN, FOREIGN_CELL};
 use crate::simulation::world::World;
-use crate::undisturbed::send;
+use crate::tables::send;
 
 /// The key of a row: its partition key and its sort key.
 type Place = (String, String);

@@ -7,19 +7,19 @@ use tally_change_streamer as streamer;
 use tally_core::cached::Slot as CacheSlot;
 use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
-use tally_core::ports::{ChangeStream as _, TopicReader as _};
+use tally_core::ports::TopicReader as _;
 use tally_core::topic::{Log, Offset, Partition};
 use tokio::time::Instant;
 
 use crate::simulation::Draws;
-use crate::simulation::driver::{Driver, LIKES};
+use crate::simulation::driver::Driver;
 use crate::simulation::faults::Action;
 use crate::simulation::instance::{FOLDS, Role, Slot};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::laws::{Quiet, exact, weights};
 use crate::simulation::lists::GROUP;
 use crate::simulation::world::World;
-use crate::undisturbed::switch_stream;
+use crate::tables::switch_stream;
 
 /// How long the log is unavailable.
 const AWAY: Duration = Duration::from_secs(10 * 60 + 30);
@@ -130,8 +130,7 @@ impl Driver {
             let profile = &self.profile;
             let relays = self.slots.iter_mut().filter(|slot| slot.part(profile) == streamer::Role::Relay);
             for slot in relays.filter(|slot| slot.role == Role::Streamer && slot.life.is_some()) {
-                anyhow::ensure!(slot.stop().await, "{} did not stop cleanly", slot.name);
-                slot.due = Some(now);
+                slot.stop(now).await?;
             }
             self.keep().await?;
         }
@@ -201,17 +200,10 @@ impl Driver {
 const HIDDEN: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Trims the stream shards that appear in the log. DynamoDB trims no record younger than a day, and a loss in a shard of
-    /// that age that does not appear in the log would be noticed by its age alone.
+    /// Trims the stream, and returns whether that removed records.
     pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
         let World { calm, emulator, .. } = &*self.world;
-        let info = self.world.calmly(calm.stream.info()).await?;
-        let shards = self.world.calmly(calm.changes.shards(&info.label)).await?;
-        let mut trimmed = 0;
-        for shard in shards.into_iter().filter(|shard| shard.fed.to.is_some()) {
-            trimmed += emulator.trim(LIKES, Some(shard.shard.id().as_str()), None).unwrap_or(0);
-        }
-        Ok(trimmed > 0)
+        Ok(self.world.calmly(calm.trim(emulator)).await? > 0)
     }
 
     /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed.
@@ -246,8 +238,8 @@ impl Driver {
 
     /// Whether every counter equals its rows, for whatever reason.
     async fn is_made_up_for(&self) -> anyhow::Result<bool> {
-        let rows = weights(&self.world.calmly(self.world.rows()).await?);
-        let counters = self.world.calmly(self.world.counters(self.profile.counters())).await?;
+        let rows = weights(&self.world.rows().await?);
+        let counters = self.world.counters(self.profile.counters()).await?;
         Ok(exact(&Quiet { rows: &rows, counters: &counters }).is_ok())
     }
 

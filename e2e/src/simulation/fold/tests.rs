@@ -28,7 +28,7 @@ fn events() -> Events {
     let record = |effect, early| Record { effect: Some(effect), early, at: NOW };
     let likes = [true, false, true].map(|present| record(member(present), false));
     let views = [1, 2, 4].map(|n| record(Effect::Amount { counter: views(), n }, n == 1));
-    Events::of([(0, likes.into_iter().chain(views).collect())])
+    Events { said: [(0, likes.into_iter().chain(views).collect())].into() }
 }
 
 fn fold() -> Fold {
@@ -66,7 +66,7 @@ fn a_misrouted_event_that_is_read_again_alone_may_replace_a_routed_one_that_was_
         let effect = Effect::Member { counter: likes(), member: member().1, present };
         Record { effect: Some(effect), early: false, at: NOW }
     };
-    let events = Events::of([(home, vec![record(false)]), (1 - home, vec![record(true)])]);
+    let events = Events { said: [(home, vec![record(false)]), (1 - home, vec![record(true)])].into() };
     for (is_home_replayed, holds) in [(false, true), (true, false)] {
         let mut fold = Fold::new(2, ShardCount::new(1).expect("a power of two"), DAY);
         let put = |fold: &mut Fold, is_routed, gone| {

@@ -9,7 +9,7 @@ use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::cached::Cache;
-use tally_core::ports::{Intake, Producer, TopicReader, Transactions};
+use tally_core::ports::{Intake, Outcome, Producer, TopicReader, Transactions};
 use tally_count_api as api;
 use tally_service::Chance;
 use tally_trends as trends;
@@ -53,17 +53,30 @@ fn read_settings(profile: &Profile) -> consumer::ReadSettings {
 }
 
 impl Apps<'_> {
+    /// Joins a group of a topic. `late` yields what draws how late the process hears of revocations.
+    fn joining<L>(
+        &self,
+        group: &'static str,
+        topic: &'static str,
+        late: L,
+    ) -> impl Fn() -> Outcome<Box<dyn Intake>> + use<L>
+    where
+        L: Fn() -> Option<Chance>,
+    {
+        let Process { world, log, beyond, .. } = self.process.clone();
+        let rewriter = self.rewriter();
+        move || {
+            let (inner, gate) = (Box::new(world.broker.join(group, topic)), log.clone());
+            let (beyond, late, rewriter) = (beyond.clone(), late(), rewriter.clone());
+            Ok(Box::new(ProcessIntake { inner, gate, held: None, beyond, late, rewriter }))
+        }
+    }
+
     pub(super) fn consumer(&self) -> consumer::App {
-        let (broker, reader, behind) =
-            (self.process.world.broker.clone(), self.process.world.broker.clone(), self.process.log.clone());
-        let beyond = self.process.beyond.clone();
+        let reader = self.process.world.broker.clone();
         let producer = GatedProducer { process: self.process.clone(), chance: self.chance.fork() };
         let ports = consumer::Ports {
-            join: Box::new(move || {
-                let inner = Box::new(broker.join(GROUP, TOPIC));
-                let intake = ProcessIntake { inner, gate: behind, held: None, beyond, late: None, rewriter: None };
-                Ok(Box::new(intake) as Box<dyn Intake>)
-            }),
+            join: Box::new(self.joining(GROUP, TOPIC, || None)),
             producer: Arc::new(producer),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
         };
@@ -82,19 +95,12 @@ impl Apps<'_> {
             ..streamer::Rules::default()
         };
         let settings = streamer::Settings { role: self.part, milestones: Some(self.profile.milestones), rules };
-        let (broker, gate, chance) = (self.process.world.broker.clone(), self.process.log.clone(), self.chance.fork());
-        let rewriter = self.rewriter();
-        let join = move || {
-            let (inner, gate, late) = (Box::new(broker.join(FOLDS, CHANGES)), gate.clone(), Some(chance.fork()));
-            let rewriter = rewriter.clone();
-            let intake = ProcessIntake { inner, gate, held: None, beyond: None, late, rewriter };
-            Ok(Box::new(intake) as Box<dyn Intake>)
-        };
+        let chance = self.chance.fork();
         let log = streamer::LogPorts {
             topic: CHANGES.to_owned(),
             producer: self.relaying(),
             reader: self.reader(CHANGES),
-            join: Arc::new(join),
+            join: Arc::new(self.joining(FOLDS, CHANGES, move || Some(chance.fork()))),
         };
         let ports =
             streamer::Ports { cache: Some(self.cache()), regions, ..streamer::Ports::over(self.connection, log) };
@@ -104,16 +110,11 @@ impl Apps<'_> {
     /// What a streamer publishes, and reads of another Region.
     fn regions(&self) -> Option<streamer::RegionPorts> {
         let place = self.process.world.place?;
-        let remote = || {
-            let (broker, gate) = (self.process.world.broker.clone(), self.process.log.clone());
-            let join = move || {
-                let inner = Box::new(broker.join("home", COPIED));
-                let intake =
-                    ProcessIntake { inner, gate: gate.clone(), held: None, beyond: None, late: None, rewriter: None };
-                Ok(Box::new(intake) as Box<dyn Intake>)
-            };
-            let (region, topic, reader) = (Place::Home.region(), COPIED.to_owned(), self.reader(COPIED));
-            streamer::RemotePorts { region, topic, reader, join: Arc::new(join) }
+        let remote = || streamer::RemotePorts {
+            region: Place::Home.region(),
+            topic: COPIED.to_owned(),
+            reader: self.reader(COPIED),
+            join: Arc::new(self.joining("home", COPIED, || None)),
         };
         let (process, chance) = (self.process.clone(), self.chance.fork());
         let transactions = move |id: &str| {
@@ -168,13 +169,8 @@ impl Apps<'_> {
             Role::Consumer | Role::Api => false,
         })?;
         let longest = lists::windows().iter().map(|window| window.span()).max().unwrap_or_default();
-        Some(Rewriter::of(
-            mutant,
-            self.process.host.clock(),
-            longest,
-            self.process.asked.clone(),
-            &self.process.world.journal,
-        ))
+        let Process { host, asked, world, .. } = &self.process;
+        Some(Rewriter::of(mutant, host.clock(), longest, asked.clone(), &world.journal))
     }
 
     fn cache(&self) -> Arc<dyn Cache> {
@@ -189,16 +185,10 @@ impl Apps<'_> {
 
     /// A process that makes lists of what is trending.
     pub(super) fn trends(&self, listing: &Listing) -> trends::App {
-        let (broker, gate, chance) =
-            (self.process.world.broker.clone(), self.process.log.clone(), listing.chance.fork());
-        let rewriter = self.rewriter();
-        let join = move || {
-            let (inner, late) = (Box::new(broker.join(lists::GROUP, CHANGES)), Some(chance));
-            Ok(Box::new(ProcessIntake { inner, gate, held: None, beyond: None, late, rewriter }) as Box<dyn Intake>)
-        };
+        let late = listing.chance.fork();
         let ports = trends::Ports {
             tables: self.connection.clone(),
-            join: Box::new(join),
+            join: Box::new(self.joining(lists::GROUP, CHANGES, move || Some(late.clone()))),
             changes: trends::NamedReader::new(CHANGES, self.process.world.broker.reader("trends", CHANGES)),
             boards: trends::NamedReader::new(BOARDS, self.process.world.broker.reader("trends", BOARDS)),
             producer: Arc::new(self.producer()),

@@ -16,7 +16,7 @@ use tally_service::{Stage, Stop};
 use crate::simulation::instance::Role;
 use crate::simulation::mutant::Mutant;
 use crate::simulation::wire::Tampered;
-use crate::undisturbed;
+use crate::tables;
 
 /// How long after the reply a record is written.
 const LATE: Duration = Duration::from_millis(1_500);
@@ -88,7 +88,7 @@ impl Tampered {
         self.process.host.worker(Stage::Output, "late", move |_: Stop| async move {
             tokio::time::sleep(LATE).await;
             for put in puts {
-                undisturbed::send(&store, "PutItem", &put["Put"]).await;
+                tables::send(&store, "PutItem", &put["Put"]).await;
             }
             Ok(())
         });
@@ -154,7 +154,7 @@ impl Tampered {
             let (store, again) = (self.process.world.emulator.clone(), json!({"Statements": [statement]}));
             self.process.host.worker(Stage::Output, "retry", move |_: Stop| async move {
                 tokio::time::sleep(OUTLIVES).await;
-                undisturbed::send(&store, "BatchExecuteStatement", &again).await;
+                tables::send(&store, "BatchExecuteStatement", &again).await;
                 Ok(())
             });
         }
