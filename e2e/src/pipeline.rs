@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_adapters::dynamodb::{Connection, Consistency, Settings};
+use tally_adapters::dynamodb::{Connection, Consistency};
 use tally_adapters::memory::log::Broker;
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
@@ -18,6 +18,7 @@ use tally_service::{Chance, Clock, Host, Running};
 use tally_testkit::{BEGAN, Store};
 
 use crate::meter::Meter;
+use crate::simulation::world::settings;
 use crate::tables::Tables;
 
 /// The topic of events.
@@ -59,13 +60,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Creates empty tables and a topic with this many partitions. Nothing runs yet.
-    pub async fn new(partitions: u32) -> Self {
-        Self::sized(Sizes { partitions, ..Sizes::default() }).await
-    }
-
-    /// The same with other sizes.
-    pub async fn sized(sizes: Sizes) -> Self {
+    /// Creates empty tables and topics. Nothing runs yet.
+    pub async fn new(sizes: Sizes) -> Self {
         let Sizes { partitions, changes, consumers, streamers, emulator } = sizes;
         let Store { emulator, connection, .. } = Store::with(emulator).await;
         let broker = Broker::new();
@@ -149,9 +145,4 @@ impl Producer for Stamping {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         self.0.write(record, self.1.now())
     }
-}
-
-/// One attempt without a time limit, so that a failure would be noticed.
-fn settings() -> Settings {
-    Settings { attempts: 1, attempt_timeout: Duration::from_secs(3_600), ..Settings::local("") }
 }

@@ -4,7 +4,6 @@
 mod load;
 
 use std::fmt;
-use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -16,6 +15,7 @@ use tally_emulator::{Config, Latency};
 use crate::meter::Counted;
 use crate::pipeline::{Pipeline, Sizes};
 use crate::scale::load::{Load, Rows};
+use crate::simulation::command::line;
 
 /// The period of the load.
 const TICK: Duration = Duration::from_millis(10);
@@ -104,7 +104,7 @@ impl Scale {
             runtime.block_on(self.course())
         })?;
         let outcome = running.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-        print_line(outcome.to_string().trim_end())?;
+        line(outcome.to_string().trim_end())?;
         ensure!(outcome.wrong_counts == 0 && outcome.wrong_rows == 0, "counts or rows are wrong");
         Ok(())
     }
@@ -114,33 +114,9 @@ impl Scale {
     /// # Errors
     /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
-        let mut pipeline = Pipeline::sized(self.sizes()).await;
-        let rows = Rows::of(&pipeline.emulator)?;
-        let mut load = Load::new(self.posts, self.rate, self.partitions, rows.clone());
-        pipeline.start(Vec::new());
-        let mut outcome = Outcome::default();
-        let began = pipeline.clock.now();
-        print_line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
-        print_line("|---|---|---|---|---|---|---|")?;
-        for second in 1..=self.seconds {
-            self.second(&mut load, &pipeline, &rows, &mut outcome).await?;
-            if second % self.every == 0 {
-                self.line(second, &load, &pipeline, &rows, &mut outcome).await?;
-            }
-        }
-        let ended = pipeline.clock.now();
-        rest(&load, &pipeline, &rows).await?;
-        outcome.said = load.said();
-        outcome.drained = pipeline.clock.now().since(ended);
-        outcome.wrong_rows = rows.wrong();
-        outcome.wrong_counts = self.wrong_counts(&load, &pipeline).await?;
-        ensure!(began < ended, "no time has passed");
-        for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
-            kept.add(meter.take());
-        }
-        outcome.staleness.sort();
-        pipeline.stop().await;
-        Ok(outcome)
+        let pipeline = Pipeline::new(self.sizes()).await;
+        let load = Load::new(self.posts, self.rate, self.partitions, Rows::of(&pipeline.emulator)?);
+        Run { scale: self, pipeline, load, outcome: Outcome::default() }.whole().await
     }
 
     fn sizes(&self) -> Sizes {
@@ -154,45 +130,66 @@ impl Scale {
             latency: Some(self.call),
             ..Config::default()
         };
-        Sizes {
-            partitions: self.partitions,
-            changes: self.changes,
-            consumers: self.consumers,
-            streamers: self.streamers,
-            emulator,
+        let Self { partitions, changes, consumers, streamers, .. } = *self;
+        Sizes { partitions, changes, consumers, streamers, emulator }
+    }
+}
+
+/// A run, with its result so far.
+struct Run {
+    scale: Scale,
+    pipeline: Pipeline,
+    load: Load,
+    outcome: Outcome,
+}
+
+impl Run {
+    async fn whole(mut self) -> anyhow::Result<Outcome> {
+        self.pipeline.start(Vec::new());
+        let began = self.pipeline.clock.now();
+        line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
+        line("|---|---|---|---|---|---|---|")?;
+        for second in 1..=self.scale.seconds {
+            self.second().await?;
+            if second % self.scale.every == 0 {
+                self.line(second)?;
+            }
         }
+        let ended = self.pipeline.clock.now();
+        self.rest().await?;
+        self.outcome.said = self.load.said();
+        self.outcome.drained = self.pipeline.clock.now().since(ended);
+        self.outcome.wrong_rows = self.load.rows.wrong();
+        self.outcome.wrong_counts = self.wrong_counts().await?;
+        ensure!(began < ended, "no time has passed");
+        let Self { pipeline, mut outcome, .. } = self;
+        for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
+            kept.add(meter.take());
+        }
+        outcome.staleness.sort();
+        pipeline.stop().await;
+        Ok(outcome)
     }
 
     /// Produces one second of load, and samples the counts.
-    async fn second(
-        &self,
-        load: &mut Load,
-        pipeline: &Pipeline,
-        rows: &Rows,
-        outcome: &mut Outcome,
-    ) -> anyhow::Result<()> {
+    async fn second(&mut self) -> anyhow::Result<()> {
         let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
         for tick in 0..ticks {
-            load.produce(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
-            pipeline.clock.sleep(TICK).await;
+            self.load.produce(&self.pipeline.broker, self.pipeline.clock.now(), tick, ticks)?;
+            self.pipeline.clock.sleep(TICK).await;
             if tick % 10 == 9 {
-                let likes = likes(pipeline, &load.looked_at()).await?;
-                outcome.staleness.extend(load.ages(likes.into_iter(), pipeline.clock.now()));
+                let likes = self.likes(&self.load.looked_at()).await?;
+                let ages = self.load.ages(likes.into_iter(), self.pipeline.clock.now());
+                self.outcome.staleness.extend(ages);
             }
-            outcome.behind = outcome.behind.max(load.said() - rows.there());
+            self.outcome.behind = self.outcome.behind.max(self.load.behind());
         }
         Ok(())
     }
 
-    async fn line(
-        &self,
-        second: u64,
-        load: &Load,
-        pipeline: &Pipeline,
-        rows: &Rows,
-        outcome: &mut Outcome,
-    ) -> anyhow::Result<()> {
-        let looks = usize::try_from(self.every).unwrap_or(1) * 10 * load.looked_at().len();
+    fn line(&mut self, second: u64) -> anyhow::Result<()> {
+        let Self { scale, pipeline, load, outcome } = self;
+        let looks = usize::try_from(scale.every).unwrap_or(1) * 10 * load.looked_at().len();
         let mut latest = outcome.staleness[outcome.staleness.len().saturating_sub(looks)..].to_vec();
         latest.sort();
         let since = pipeline.meters.each_ref().map(crate::meter::Meter::take);
@@ -201,47 +198,51 @@ impl Scale {
             kept.add(since);
         }
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
-        print_line(&format!(
+        line(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
-            self.rate,
-            load.said() - rows.there(),
+            scale.rate,
+            load.behind(),
             part(&latest, 50),
             part(&latest, 99),
             share(throttled, statements + throttled),
         ))
     }
 
-    async fn wrong_counts(&self, load: &Load, pipeline: &Pipeline) -> anyhow::Result<u64> {
+    /// Waits until every like is a row and counted.
+    async fn rest(&self) -> anyhow::Result<()> {
+        let (Self { pipeline, load, .. }, rows) = (self, &self.load.rows);
+        let ended = pipeline.clock.now();
+        while rows.there().min(rows.counted()) < load.said() {
+            pipeline.clock.sleep(Duration::from_millis(100)).await;
+            let (said, waited) = (load.said(), pipeline.clock.now().since(ended));
+            ensure!(
+                waited < PATIENCE,
+                "{} rows and {} counted of {said} after {waited:?}",
+                rows.there(),
+                rows.counted()
+            );
+        }
+        Ok(())
+    }
+
+    async fn wrong_counts(&self) -> anyhow::Result<u64> {
         let mut wrong = 0;
-        for said in load.counts().chunks(TOGETHER) {
+        for said in self.load.counts().chunks(TOGETHER) {
             let ids: Vec<_> = said.iter().map(|(id, _)| id.clone()).collect();
-            let likes = likes(pipeline, &ids).await?;
+            let likes = self.likes(&ids).await?;
             wrong += said.iter().zip(likes).filter(|((_, said), counted)| said != counted).count() as u64;
         }
         Ok(wrong)
     }
-}
 
-fn print_line(line: &str) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("cannot print")
-}
-
-/// Waits until every like is a row and counted.
-async fn rest(load: &Load, pipeline: &Pipeline, rows: &Rows) -> anyhow::Result<()> {
-    let ended = pipeline.clock.now();
-    while rows.there().min(rows.counted()) < load.said() {
-        pipeline.clock.sleep(Duration::from_millis(100)).await;
-        let (said, waited) = (load.said(), pipeline.clock.now().since(ended));
-        ensure!(waited < PATIENCE, "{} rows and {} counted of {said} after {waited:?}", rows.there(), rows.counted());
+    /// The values of counters. One that is missing or cannot be read is left out.
+    async fn likes(&self, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
+        let counters = &self.pipeline.tables.counters;
+        let read = counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
+        let likes =
+            |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
+        Ok(ids.iter().map(likes).collect())
     }
-    Ok(())
-}
-
-/// The values of counters. One that is missing or cannot be read is left out.
-async fn likes(pipeline: &Pipeline, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
-    let read = pipeline.tables.counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
-    let likes = |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
-    Ok(ids.iter().map(likes).collect())
 }
 
 /// A percentile of the `sorted` values.

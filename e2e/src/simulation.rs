@@ -29,7 +29,7 @@ mod rewrite;
 mod schedule;
 mod trace;
 mod wire;
-mod world;
+pub(crate) mod world;
 
 use std::fs::File;
 use std::io::Read;

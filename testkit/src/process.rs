@@ -98,8 +98,7 @@ impl Done {
 /// If it does not start or does not end.
 pub async fn run(command: &mut Command) -> Done {
     let process = Process::start("program", command).expect("the program begins");
-    let code = process.exit(PATIENCE).await.expect("the program ends");
-    Done { code, out: process.printed(), err: process.log() }
+    Done { code: process.code().await, out: process.printed(), err: process.log() }
 }
 
 /// A running program. It is killed when this is dropped.
@@ -283,9 +282,7 @@ impl Process {
 
     /// The first event with this message.
     pub fn event(&self, message: &str) -> Option<Value> {
-        let log = self.log();
-        let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        events.find(|event| event["message"] == message)
+        self.events().into_iter().find(|event| event["message"] == message)
     }
 
     /// Its log so far.

@@ -268,15 +268,3 @@ impl Launcher {
         self.must(&[args, &["--yes", "--why", "a campaign"]].concat()).await
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_service_has_its_own_name_and_a_test_is_called_by_none() {
-        let names: std::collections::BTreeSet<_> = Service::ALL.map(Service::binary).into();
-        assert_eq!(names.len(), Service::ALL.len());
-        assert!(called().is_none());
-    }
-}

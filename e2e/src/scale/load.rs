@@ -29,7 +29,7 @@ pub(super) struct Load {
     chance: Chance,
     /// The cumulative share of each post but the busy one.
     upper: Vec<f64>,
-    rows: Rows,
+    pub(super) rows: Rows,
     /// The number of likes of each post.
     counts: Vec<i64>,
     /// The time of each like of the sampled posts.
@@ -60,6 +60,11 @@ impl Load {
 
     pub(super) fn said(&self) -> u64 {
         self.rows.0.lock().said.len() as u64
+    }
+
+    /// The number of likes that are not in the rows yet.
+    pub(super) fn behind(&self) -> u64 {
+        self.said() - self.rows.there()
     }
 
     /// Produces the likes of one period.

@@ -244,6 +244,6 @@ fn broken(seed: u64, how: &str) -> Outcome {
 }
 
 /// Prints one line.
-fn line(text: &str) -> anyhow::Result<()> {
+pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{text}").context("cannot print")
 }

@@ -24,6 +24,7 @@ use tally_core::fold::Position;
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator};
 use tally_service::{Clock, Standstill};
+use tally_testkit::BEGAN;
 use tokio::sync::OnceCell;
 
 use crate::simulation::faults::Coverage;
@@ -33,7 +34,7 @@ use crate::simulation::mutant::Mutant;
 use crate::simulation::rewrite::announced_nowhere;
 use crate::simulation::trace::Trace;
 use crate::simulation::wire::tampered::Earlier;
-use crate::simulation::world::{BEGAN, settings};
+use crate::simulation::world::settings;
 use crate::tables;
 
 /// The HTTP client of one process.
@@ -140,7 +141,7 @@ impl Line {
         let is_sleeper = self.wire.tampered.as_ref().is_some_and(Tampered::is_signed_anew);
         if !is_sleeper && is_expired(&request, self.wire.clock.now()) {
             self.wire.coverage.fired("signature_expired");
-            let refused = refusal();
+            let refused = Ok(refusal());
             self.wire.passed(&operation, &refused);
             return refused;
         }
@@ -163,29 +164,26 @@ fn operation_of(request: &HttpRequest) -> String {
 const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Whether a request was signed too long ago.
-pub(super) fn is_expired(request: &HttpRequest, now: UnixMillis) -> bool {
+fn is_expired(request: &HttpRequest, now: UnixMillis) -> bool {
     let signed = request.headers().get("x-amz-date").and_then(signed_at);
     signed.is_some_and(|signed| now.since(signed) > GOOD_FOR)
 }
 
 /// Parses the date of a signature, such as `20231114T221320Z`.
 fn signed_at(date: &str) -> Option<UnixMillis> {
-    let (day, time) = (date.get(..8)?, date.get(9..15)?);
-    let part = |text: &str, from: usize| text.get(from..from + 2).map(str::to_owned);
-    let [month, of_month] = [part(day, 4)?, part(day, 6)?];
-    let [hour, minute, second] = [part(time, 0)?, part(time, 2)?, part(time, 4)?];
-    let text = format!("{}-{month}-{of_month}T{hour}:{minute}:{second}Z", day.get(..4)?);
+    let (year, month, day) = (date.get(..4)?, date.get(4..6)?, date.get(6..8)?);
+    let (hour, minute, second) = (date.get(9..11)?, date.get(11..13)?, date.get(13..15)?);
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z");
     let millis = DateTime::from_str(&text, Format::DateTime).ok()?.to_millis().ok()?;
     u64::try_from(millis).ok().map(UnixMillis)
 }
 
 /// The answer to a request with an expired signature.
-#[expect(clippy::unnecessary_wraps, reason = "it takes the place of an answer")]
-pub(super) fn refusal() -> Result<HttpResponse, ConnectorError> {
+fn refusal() -> HttpResponse {
     let body = r#"{"__type":"com.amazon.coral.service#InvalidSignatureException","message":"Signature expired"}"#;
     let mut refused = HttpResponse::new(StatusCode::try_from(400).expect("a status"), SdkBody::from(body));
     refused.headers_mut().insert("content-type", "application/x-amz-json-1.0");
-    Ok(refused)
+    refused
 }
 
 /// A table of the mutant's own positions. Clones share it.

@@ -15,10 +15,9 @@ use tally_core::changes::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::TopicReader as _;
-use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
-use tally_testkit::every;
+use tally_testkit::{BEGAN, every};
 
 use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::Breaches;
@@ -36,9 +35,6 @@ use crate::simulation::trace::Trace;
 use crate::simulation::wire::Wire;
 use crate::simulation::wire::tampered::Remembered;
 use crate::tables::{self, Tables};
-
-/// The time at which every schedule begins.
-pub(crate) const BEGAN: UnixMillis = UnixMillis(1_700_000_000_000);
 
 /// The capacity of the cache in counters.
 const CACHED: usize = 10_000;
@@ -69,8 +65,9 @@ pub(crate) struct World {
     pub(crate) calm: Tables,
 }
 
-/// The settings of a process's clients. They make one attempt, since the SDK's own retries are not drawn from the seed. They
-/// have no time limit, since faults decide when an answer is lost and a frozen process cannot watch the time.
+/// The settings of a process's clients. They make one attempt, since the SDK's own retries are not drawn from the seed and
+/// would hide failures. They have no time limit, since faults decide when an answer is lost and a frozen process cannot watch
+/// the time.
 pub(crate) fn settings() -> Settings {
     let patience = Duration::from_secs(30 * 24 * 3600);
     Settings { attempts: 1, attempt_timeout: patience, ..Settings::local("") }

@@ -22,7 +22,7 @@ use tally_core::ports::{Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_count_api as api;
 use tally_service::{Exit, Host, Running};
-use tally_testkit::{Engines, PATIENCE, eventually};
+use tally_testkit::{Engines, PATIENCE, eventually, every};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -101,8 +101,11 @@ async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
         .filter(|event| event.like)
         .filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)))
         .collect();
-    let rows = rows(&Rows::new(&connection)).await;
-    let found: BTreeSet<(&str, &str)> = rows.iter().map(|(post, user)| (post.as_str(), user.as_str())).collect();
+    let table = Rows::new(&connection);
+    let rows = every(async |after| table.scan(Segment { index: 0, of: 1 }, after).await).await.unwrap();
+    let live = rows.iter().filter(|row| row.gone.is_none());
+    let found: BTreeSet<(&str, &str)> =
+        live.map(|row| (row.pk.rsplit_once('#').unwrap().0, row.sort.as_str())).collect();
     assert_eq!(found, expected, "each accepted like is a row, and nothing else is");
     assert_eq!(engines.store.emulator.stats().panics, 0);
     println!("{} events: {applied} applied, {} dead letters", events.len(), letters.len());
@@ -161,20 +164,6 @@ async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
         }
     }
     letters
-}
-
-async fn rows(table: &Rows) -> BTreeSet<(String, String)> {
-    let mut rows = BTreeSet::new();
-    let mut after = None;
-    loop {
-        let page = table.scan(Segment { index: 0, of: 1 }, after.as_ref()).await.unwrap();
-        let live = page.items.into_iter().filter(|row| row.gone.is_none());
-        rows.extend(live.map(|row| (row.pk.rsplit_once('#').unwrap().0.to_owned(), row.sort)));
-        after = page.next;
-        if after.is_none() {
-            return rows;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

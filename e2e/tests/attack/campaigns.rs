@@ -1,16 +1,28 @@
-//! The short form of the attack: every campaign once, with real processes.
+//! The short form of the attack: every campaign and every lifecycle event once, with real processes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tally_e2e::attack::{Campaign, Ground, Under, fight};
+use tally_e2e::lifecycle::{What, live};
 
-async fn short(campaigns: &[Campaign]) {
-    let program = Path::new(env!("CARGO_BIN_EXE_tally-e2e"));
-    let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
-    match fight(program, Ground { seed: 1, broker: None }, &campaigns, Under::default()).await {
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-e2e");
+const GROUND: Ground = Ground { seed: 1, broker: None };
+
+fn held(report: anyhow::Result<String>) {
+    match report {
         Ok(report) => println!("{report}"),
         Err(error) => panic!("{error:#}"),
     }
+}
+
+async fn short(campaigns: &[Campaign]) {
+    let campaigns: Vec<_> = campaigns.iter().map(|campaign| (*campaign, campaign.short())).collect();
+    held(fight(Path::new(PROGRAM), GROUND, &campaigns, Under::default()).await);
+}
+
+async fn survives(what: What) {
+    held(live(Path::new(PROGRAM), GROUND, what).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,4 +71,22 @@ async fn counts_changed_by_hand_are_corrected_and_no_answer_shows_the_old_value_
 #[ignore = "night: kills, stops or starves processes"]
 async fn two_regions_answer_the_sum_of_both_and_call_nothing_exact_that_is_not() {
     short(&[Campaign::Regions]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
+async fn tables_restored_to_a_point_in_time_become_exact_again() {
+    survives(What::Restore { lose: Duration::from_secs(5) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
+async fn nothing_starts_over_lost_checkpoints_and_a_recount_makes_counts_exact_again() {
+    survives(What::LoseCheckpoints).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: kills, stops or starves processes"]
+async fn lost_counts_become_exact_again_without_a_restart() {
+    survives(What::LoseCounts { posts: 1_000 }).await;
 }

@@ -8,7 +8,7 @@ use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_e2e::pipeline::{Pipeline, TOPIC};
+use tally_e2e::pipeline::{Pipeline, Sizes, TOPIC};
 use tally_e2e::scale::Scale;
 use tally_emulator::{Fault, Rule};
 
@@ -45,7 +45,7 @@ fn likes() -> BTreeMap<String, i64> {
 /// once a second.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
-    let mut pipeline = Pipeline::new(PARTITIONS).await;
+    let mut pipeline = Pipeline::new(Sizes { partitions: PARTITIONS, ..Sizes::default() }).await;
     for (post, user, action) in events() {
         let value = format!(r#"{{"post_id":"{post}","user_id":"{user}","action":"{action}","ts":1700000000000}}"#);
         let partition = Some(partition_of(post.as_bytes(), PARTITIONS));
@@ -113,7 +113,7 @@ async fn under_load_every_like_becomes_one_row_and_is_counted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_views_per_second_of_one_post_share_rows_by_at_least_a_hundred() {
-    let mut pipeline = Pipeline::new(PARTITIONS).await;
+    let mut pipeline = Pipeline::new(Sizes { partitions: PARTITIONS, ..Sizes::default() }).await;
     let views = Definitions::new(&[Entry::sum("views", "view", None)]).unwrap();
     pipeline.tables.checkpoints.config(None).await.unwrap();
     assert!(pipeline.tables.checkpoints.define(&Definitions::likes_alone(), &views).await.unwrap());

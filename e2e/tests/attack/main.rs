@@ -10,6 +10,4 @@ mod cost;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
-mod lifecycle;
-#[cfg(test)]
 mod simulation;

@@ -90,13 +90,4 @@ mod tests {
             assert_eq!(got, expected, "in pieces of {size}");
         }
     }
-
-    #[test]
-    fn an_answer_is_forwarded_once_it_is_complete() {
-        let advertised = Advertised::new(1, 2);
-        let mut frames = advertised.frames();
-        let whole = answer(&[b"ends in 1"]);
-        assert_eq!(frames.take(&whole[..7]), b"");
-        assert_eq!(frames.take(&whole[7..]), whole);
-    }
 }
