@@ -141,8 +141,7 @@ impl HttpConnector for Line {
 
 impl Line {
     async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-        let target = request.headers().get("x-amz-target").unwrap_or_default();
-        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let operation = operation_of(&request);
         let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchExecuteStatement"];
         let is_write = is_write.contains(&operation.as_str());
         let rows = if is_write { reporting(&mut request) } else { Vec::new() };
@@ -154,6 +153,12 @@ impl Line {
         }
         Ok(answer)
     }
+}
+
+/// The operation of a request to the store.
+pub(crate) fn operation_of(request: &HttpRequest) -> String {
+    let target = request.headers().get("x-amz-target").unwrap_or_default();
+    target.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
 /// Adds the request for capacity units to a write, and returns the kind of row of each statement.

@@ -119,11 +119,6 @@ impl Recoveries {
         self.0.extend(others.0);
     }
 
-    /// Their number.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
     /// The duration that `percent` percent of them did not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
@@ -136,7 +131,7 @@ impl Recoveries {
 impl fmt::Display for Recoveries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p50, p99, most] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
-        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.count())
+        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.0.len())
     }
 }
 
@@ -333,6 +328,6 @@ mod tests {
         few.add(Duration::from_secs(1));
         assert_eq!([50, 99].map(|percent| few.percentile(percent).as_secs()), [1, 3]);
         few.merge(recoveries);
-        assert_eq!(few.count(), 102);
+        assert_eq!(few.0.len(), 102);
     }
 }

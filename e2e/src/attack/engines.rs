@@ -189,11 +189,6 @@ impl Engines {
         Ok(Some(PartitionCache::new(&settings)?))
     }
 
-    /// The address of a dependency for the services.
-    pub(crate) fn address(&self, dependency: Dependency) -> Option<SocketAddr> {
-        self.proxies.get(&dependency).map(Proxy::address)
-    }
-
     /// Removes every fault of the network and the store.
     pub(crate) fn calm(&self) {
         self.emulator.set_faults(Vec::new());

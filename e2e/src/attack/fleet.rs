@@ -16,6 +16,7 @@ use tally_testkit::Process;
 use tally_testkit::process::{Done, command, run};
 
 use crate::attack::engines::{Dependency, Engines};
+use crate::attack::proxy::Proxy;
 
 /// A service of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,11 +91,11 @@ pub(crate) struct Launcher {
 impl Launcher {
     /// Starts processes that use the engines through their proxies.
     pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
-        let address = |dependency| engines.address(dependency).context("every engine has a proxy");
-        let redis = engines.address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
-        let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
+        let address = |dependency| engines.proxies.get(&dependency).map(Proxy::address);
+        let redis = address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
+        let endpoint = format!("http://{}", address(Dependency::DynamoDb).context("the tables have a proxy")?);
         let api_endpoint = format!("http://{}", engines.api_tables.address());
-        let brokers = address(Dependency::Kafka)?.to_string();
+        let brokers = address(Dependency::Kafka).context("Kafka has a proxy")?.to_string();
         Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
     }
 
@@ -144,7 +145,7 @@ impl Slot {
 /// All places.
 pub(crate) struct Fleet {
     pub(crate) launcher: Launcher,
-    slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     /// The peak memory of the processes of each service, in bytes.
     memory: Mutex<BTreeMap<Service, u64>>,
 }
@@ -160,10 +161,6 @@ impl Fleet {
         let fleet = Self { launcher, slots, memory: Mutex::default() };
         fleet.ready().await?;
         Ok(fleet)
-    }
-
-    pub(crate) fn slots(&self) -> &[Slot] {
-        &self.slots
     }
 
     /// The places of one service.

@@ -66,7 +66,7 @@ pub(crate) async fn judge(
         Some(abroad) => self::counters(abroad).await?,
         None => BTreeMap::new(),
     };
-    answers(fleet, all_counters(truth.crowd(), &defined), [&counters, &others]).await?;
+    answers(fleet, all_counters(truth.crowd, &defined), [&counters, &others]).await?;
     // The answers may have filled the cache.
     let cached = cache(engines, &counters).await?.max(cached);
     let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
@@ -87,7 +87,7 @@ async fn scanned(engines: &Engines) -> anyhow::Result<(Weights, usize)> {
 
 /// The rows of the crowd's posts must have the time of the last event.
 async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, truth: &Truth) -> anyhow::Result<()> {
-    let (tables, posts): (_, BTreeSet<PostId>) = (engines.tables(), truth.crowd().posts().collect());
+    let (tables, posts): (_, BTreeSet<PostId>) = (engines.tables(), truth.crowd.posts().collect());
     let is_said = |key: &&RowKey| key.counter.name.kind() == CounterKind::Set && posts.contains(&key.counter.post);
     for key in keys.filter(is_said) {
         for like in every(async |after| tables.rows.likes(key, after, None).await).await? {

@@ -60,13 +60,15 @@ pub(crate) struct Ledger {
     amounts: u64,
     chance: Chance,
     definitions: Definitions,
-    said: u64,
+    /// The number of events.
+    pub(crate) said: u64,
     last: BTreeMap<Place, Option<UnixMillis>>,
     /// The acknowledged amounts of each sum, by partition.
     sums: BTreeMap<(CounterId, u32), i64>,
     /// Amounts without an acknowledgement. Each may or may not be in the log, and is not sent again.
     doubtful: BTreeMap<CounterId, Vec<i64>>,
-    ends: BTreeMap<u32, u64>,
+    /// The end of each partition's log.
+    pub(crate) ends: BTreeMap<u32, u64>,
 }
 
 impl Ledger {
@@ -141,16 +143,6 @@ impl Ledger {
         }
     }
 
-    /// The number of events.
-    pub(crate) fn said(&self) -> u64 {
-        self.said
-    }
-
-    /// The end of each partition's log.
-    pub(crate) fn ends(&self) -> &BTreeMap<u32, u64> {
-        &self.ends
-    }
-
     /// The expected result of all events.
     pub(crate) fn truth(&self) -> Truth {
         let members = self.last.iter().filter_map(|(place, since)| Some((place.clone(), (*since)?))).collect();
@@ -161,18 +153,14 @@ impl Ledger {
 /// The expected result of all events: the members with their times, and the sums of each partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Truth {
-    crowd: Crowd,
+    /// The posts and users of the events.
+    pub(crate) crowd: Crowd,
     pub(crate) members: BTreeMap<Place, UnixMillis>,
     sums: BTreeMap<(CounterId, u32), i64>,
     doubtful: BTreeMap<CounterId, Vec<i64>>,
 }
 
 impl Truth {
-    /// The posts and users of the events.
-    pub(crate) fn crowd(&self) -> Crowd {
-        self.crowd
-    }
-
     /// The number of amounts that may or may not be in the log.
     pub(crate) fn doubtful(&self) -> usize {
         self.doubtful.values().map(Vec::len).sum()
@@ -273,7 +261,7 @@ mod tests {
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["likes", "replies", "retweets", "views"]);
         let truth = ledger.truth();
         truth.is_in(&rows, SHARDS).unwrap();
-        assert_eq!((ledger.said(), truth.doubtful()), (600, 0));
+        assert_eq!((ledger.said, truth.doubtful()), (600, 0));
         for row in rows.keys() {
             let mut wrong = rows.clone();
             *wrong.get_mut(row).unwrap() += 1;
@@ -312,9 +300,9 @@ mod tests {
         for (partition, offset) in [(0, 0), (1, 4), (0, 1), (1, 3)] {
             ledger.written(&unsent, partition, offset);
         }
-        assert_eq!(*ledger.ends(), BTreeMap::from([(0, 2), (1, 5)]));
-        assert_eq!(behind(ledger.ends(), &BTreeMap::new()), 7);
-        assert_eq!(behind(ledger.ends(), &BTreeMap::from([(0, 2), (1, 4)])), 1);
-        assert_eq!(behind(ledger.ends(), &BTreeMap::from([(0, 9), (1, 9)])), 0);
+        assert_eq!(ledger.ends, BTreeMap::from([(0, 2), (1, 5)]));
+        assert_eq!(behind(&ledger.ends, &BTreeMap::new()), 7);
+        assert_eq!(behind(&ledger.ends, &BTreeMap::from([(0, 2), (1, 4)])), 1);
+        assert_eq!(behind(&ledger.ends, &BTreeMap::from([(0, 9), (1, 9)])), 0);
     }
 }

@@ -47,7 +47,7 @@ pub(crate) type Shared = Arc<Mutex<Ledger>>;
 pub(crate) async fn produce(engines: Arc<Engines>, ledger: Shared, rate: u64, stop: Stop) -> anyhow::Result<()> {
     let producer = kafka::Producer::new(&kafka::Settings::plaintext(&engines.broker.to_string()))?;
     while !stop.is_requested() {
-        let ends = ledger.lock().ends().clone();
+        let ends = ledger.lock().ends.clone();
         if behind(&ends, &engines.finished().await) < ROOM {
             let mut events: Vec<_> = {
                 let mut ledger = ledger.lock();

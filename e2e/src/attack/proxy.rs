@@ -42,13 +42,6 @@ pub(crate) enum Mode {
     },
 }
 
-impl Mode {
-    /// Delays every request and its answer by about this much in total.
-    pub(crate) fn late(exchange: Duration) -> Self {
-        Self::Slow { delay: exchange / 2, bytes_per_second: 1 << 30 }
-    }
-}
-
 /// The effects of a proxy's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {

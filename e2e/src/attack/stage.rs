@@ -59,12 +59,6 @@ pub(crate) struct Stage {
     tasks: Host,
 }
 
-/// The other Region: its engines, and what each Region's part of an answer is held to.
-pub(crate) struct Abroad {
-    pub(crate) engines: Arc<Engines>,
-    pub(crate) parts: Parts,
-}
-
 /// What a run is based on.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(about = None, long_about = None)]
@@ -129,14 +123,15 @@ impl Stage {
         Self::over(tasks, engines, fleet, seed, under, None).await
     }
 
-    /// Puts processes that run under load, and warms them up.
+    /// Puts processes that run under load, and warms them up. `abroad` is the other Region: its engines, and what each Region's
+    /// part of an answer is held to.
     pub(crate) async fn over(
         tasks: Host,
         engines: Arc<Engines>,
         fleet: Fleet,
         seed: u64,
         under: Under,
-        abroad: Option<Abroad>,
+        abroad: Option<(Arc<Engines>, Parts)>,
     ) -> anyhow::Result<Self> {
         let (fleet, chance) = (Arc::new(fleet), Chance::seeded(seed));
         let crowd = Crowd { posts: under.posts.unwrap_or(CROWD.posts), ..CROWD };
@@ -144,7 +139,7 @@ impl Stage {
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
         let producer = producer(&tasks, &engines, &ledger, rate);
-        let (abroad, parts) = abroad.map(|Abroad { engines, parts }| (engines, parts)).unzip();
+        let (abroad, parts) = abroad.unzip();
         let histories = [&engines].into_iter().chain(&abroad).map(|engines| engines.history.clone());
         let honesty = Honesty::of(histories.collect(), SETTLES, Duration::ZERO);
         let parts: Parts = parts.unwrap_or_default();
@@ -182,7 +177,7 @@ impl Stage {
     pub(crate) async fn caught_up(&self, service: Service) -> anyhow::Result<Duration> {
         let took = match service {
             Service::Consumer => {
-                let ends = self.ledger.lock().ends().clone();
+                let ends = self.ledger.lock().ends.clone();
                 let written = async || behind(&ends, &self.engines.finished().await) == 0;
                 until("every event to be a row", PATIENCE, written).await
             }
@@ -251,7 +246,7 @@ impl Stage {
         self.counted().await?;
         let (said, truth) = {
             let ledger = self.ledger.lock();
-            (ledger.said(), ledger.truth())
+            (ledger.said, ledger.truth())
         };
         let abroad = self.abroad.as_deref();
         let compared = laws::judge(&self.engines, abroad, &self.fleet, &truth).await?;

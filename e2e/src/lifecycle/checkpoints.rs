@@ -40,7 +40,7 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Actions, file: &Path, is_own_
     std::fs::write(file, listed(&defined.json())).context("cannot keep the counters")?;
     stage.fall_silent().await;
     stage.counted().await?;
-    for slot in stage.fleet.slots() {
+    for slot in &stage.fleet.slots {
         slot.process().signal(Signal::KILL)?;
         slot.process().exit(REFUSED).await?;
     }

@@ -66,11 +66,10 @@ impl WatchedCache {
                     let number = value.gap.and_then(|gap| self.process.world.journal.announced(id, gap));
                     value.gap = number.map(|number| Place::from_stored(number.0)).or(value.gap);
                 }
-                if let Some(stated) = &mut got.stated {
-                    let number =
-                        stated.standing.loss.and_then(|loss| self.process.world.journal.number(partition, loss));
-                    let number = number.map(|number| Place::from_stored(number.0));
-                    stated.standing.loss = number.or(stated.standing.loss);
+                if let Some(loss) = got.stated.as_mut().and_then(|stated| stated.standing.loss.as_mut())
+                    && let Some(number) = self.process.world.journal.number(partition, *loss)
+                {
+                    *loss = Place::from_stored(number.0);
                 }
             }
             _ => {}
@@ -122,29 +121,26 @@ impl Cache for WatchedCache {
             tokio::time::sleep(BEHIND).await;
             return self.process.world.cache.tell(partition, take_over, values, None).await;
         }
-        let answer = self.fails();
+        let (answer, world) = (self.fails(), &self.process.world);
         if let Err(fault) = &answer
             && self.chance.happens(50)
         {
             // The write does not arrive.
             take_over.stamp();
             if !values.is_empty() {
-                self.process.world.coverage.fired("cache_write_lost");
+                world.coverage.fired("cache_write_lost");
             }
             return Err(fault.clone());
         }
         let ids: Vec<CounterId> = values.iter().map(|(id, _)| id.clone()).collect();
-        let before = self.process.world.cache.get(partition, &ids).await?.values;
-        let told = self.process.world.cache.tell(partition, take_over, values, stated).await?;
-        let after = self.process.world.cache.get(partition, &ids).await?.values;
+        let before = world.cache.get(partition, &ids).await?.values;
+        let told = world.cache.tell(partition, take_over, values, stated).await?;
+        let after = world.cache.get(partition, &ids).await?.values;
         for ((id, before), after) in ids.iter().zip(before).zip(after) {
             if let (Some(before), Some(after)) = (before, after)
                 && after.version < before.version
             {
-                self.process
-                    .world
-                    .breaches
-                    .add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
+                world.breaches.add(format!("the cached value of {id} went back from {before:?} to {after:?}"));
             }
         }
         // The values are written, also where the answer is lost.

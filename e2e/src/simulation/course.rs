@@ -138,7 +138,7 @@ impl Course {
             ensure!(lost.is_none(), "there are losses although nothing was lost: {losses:?}");
             self.doubted().await?;
         }
-        world.trace.figures("look", &[rows.len() as u64, self.events.len()]);
+        world.trace.note(&format!("look {:?}", [rows.len() as u64, self.events.len()]));
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Course {
         let counters = world.counters(profile.counters()).await?;
         let late = profile.engine.stream_delay + profile.engine.stream_reorder + CLOCKS;
         for Garbled { key, at, .. } in garbled {
-            let standing = standings.get(&world.partition_of(&key.counter));
+            let standing = standings.get(&world.journal.partition_of(&key.counter));
             if standing.and_then(|stored| stored.standing.as_of) <= Some(at.plus(late)) {
                 continue;
             }
@@ -211,7 +211,7 @@ impl Course {
         let world = &self.driver.world;
         let standings = world.standings().await?;
         let counted = standings.values().filter(|stored| stored.standing.as_of > Some(by)).count();
-        Ok(counted == world.partitions() as usize)
+        Ok(counted == world.journal.partitions as usize)
     }
 
     /// Whether every event is in the rows and no late request is left.
@@ -259,7 +259,7 @@ impl Course {
         let (rows, verdicts) = (rows.iter().filter(|row| row.gone.is_none()).count() as u64, self.steps.corrections);
         outcome.note("rows", rows);
         outcome.note("verdicts", verdicts);
-        self.driver.world.trace.figures("end", &[rows, verdicts]);
+        self.driver.world.trace.note(&format!("end {:?}", [rows, verdicts]));
         Ok(())
     }
 
@@ -337,7 +337,7 @@ impl Course {
         let Driver { world, profile, .. } = &self.driver;
         let counters = world.counters(profile.counters()).await?;
         for (id, counter) in counters {
-            let got = world.cache.get(world.partition_of(&id), std::slice::from_ref(&id)).await?;
+            let got = world.cache.get(world.journal.partition_of(&id), std::slice::from_ref(&id)).await?;
             if let Some(value) = got.values.first().copied().flatten() {
                 let same = value.version == counter.version && value.likes == counter.likes;
                 ensure!(

@@ -127,7 +127,9 @@ impl Driver {
                 true
             }
             Action::CacheEvicted => {
-                self.profile.counters().for_each(|id| self.world.cache.evict(self.world.partition_of(&id), &id));
+                self.profile
+                    .counters()
+                    .for_each(|id| self.world.cache.evict(self.world.journal.partition_of(&id), &id));
                 true
             }
             Action::CacheFilledLate => self.fill().await?,
@@ -256,7 +258,7 @@ impl Driver {
     /// A reader misses the cache, reads the table, and waits before it fills the cache.
     async fn fill(&mut self) -> anyhow::Result<bool> {
         let id = self.counter();
-        let partition = self.world.partition_of(&id);
+        let partition = self.world.journal.partition_of(&id);
         let Some(token) = self.world.cache.begin_fill(partition, &id).await? else { return Ok(false) };
         let counters = self.world.counters(std::iter::once(id.clone())).await?;
         tokio::time::sleep(self.chance.millis(0, 2_000)).await;

@@ -105,7 +105,9 @@ impl History {
             self.unreadable(&key.counter, at, unreadable);
         }
         if let (Some(old), Some(new)) = (old, new) {
-            let side = |item: &Option<Item>, weight: Weight| (item.as_ref().and_then(region), weight.get());
+            let side = |item: &Option<Item>, weight: Weight| {
+                (item.as_ref().and_then(|item| Region::new(item.text("region")?)), weight.get())
+            };
             let (before, after) = (side(&changed.old, old), side(&changed.new, new));
             let (counter, second) = (key.counter.clone(), changed.at_ms / 1000);
             self.0.lock().changes.push(RowChange { counter, second, before, after });
@@ -221,11 +223,6 @@ impl Kept {
             .filter(|_| !comes_back && !self.early.contains(&place) && item.get("gone").is_none())?;
         u64::try_from(at).ok().map(UnixMillis)
     }
-}
-
-/// The region of an item.
-fn region(item: &Item) -> Option<Region> {
-    item.text("region").and_then(Region::new)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ const REMEMBERED: usize = 5;
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     reader: TopicReader,
+    /// The number of partitions.
+    pub(crate) partitions: u32,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -38,8 +40,6 @@ pub(crate) struct Journal {
 struct Kept {
     deployment: Option<DeploymentId>,
     generation: u16,
-    /// The number of partitions.
-    count: u32,
     partitions: BTreeMap<u32, LoggedPartition>,
 }
 
@@ -101,9 +101,13 @@ impl LoggedItem {
 
 impl Journal {
     /// Reads the empty log in `broker`, which has this many partitions.
-    pub(crate) fn of(broker: &Broker, count: u32) -> Self {
-        let kept = Kept { count, ..Kept::default() };
-        Self { reader: broker.reader("observer", CHANGES), kept: Arc::new(Mutex::new(kept)) }
+    pub(crate) fn of(broker: &Broker, partitions: u32) -> Self {
+        Self { reader: broker.reader("observer", CHANGES), partitions, kept: Arc::default() }
+    }
+
+    /// The partition that contains a counter's changes.
+    pub(crate) fn partition_of(&self, counter: &CounterId) -> u32 {
+        partition_of(&RowKey::first(counter), self.partitions)
     }
 
     /// Learns the deployment of the log once that is stored.
@@ -139,7 +143,7 @@ impl Journal {
     /// was lost.
     pub(crate) fn between(&self, counter: &CounterId, from: Place, to: Place) -> Option<Vec<LoggedItem>> {
         let kept = self.kept.lock();
-        let logged = kept.partitions.get(&kept.partition_of(counter))?;
+        let logged = kept.partitions.get(&self.partition_of(counter))?;
         if logged.torn || to > logged.at {
             return None;
         }
@@ -150,7 +154,7 @@ impl Journal {
     /// Whether part of a counter's partition was lost.
     pub(crate) fn is_torn(&self, counter: &CounterId) -> bool {
         let kept = self.kept.lock();
-        kept.partitions.get(&kept.partition_of(counter)).is_some_and(|logged| logged.torn)
+        kept.partitions.get(&self.partition_of(counter)).is_some_and(|logged| logged.torn)
     }
 
     /// From now on, not every reader has read the same in this partition.
@@ -187,25 +191,16 @@ impl Journal {
     /// The number of the loss announced at a position in the partition of a counter.
     pub(crate) fn announced(&self, counter: &CounterId, at: Place) -> Option<LossNumber> {
         let kept = self.kept.lock();
-        kept.partitions.get(&kept.partition_of(counter))?.losses.get(&at).copied()
+        kept.partitions.get(&self.partition_of(counter))?.losses.get(&at).copied()
     }
 
     /// Whether a loss was announced in any partition.
     pub(crate) fn has_losses(&self) -> bool {
         self.kept.lock().partitions.values().any(|logged| !logged.losses.is_empty())
     }
-
-    /// The number of partitions.
-    pub(crate) fn partitions(&self) -> u32 {
-        self.kept.lock().count
-    }
 }
 
 impl Kept {
-    fn partition_of(&self, counter: &CounterId) -> u32 {
-        partition_of(&RowKey::first(counter), self.count)
-    }
-
     /// Where reading continues in a log with this beginning and end.
     fn goes_on(&mut self, partition: u32, start: Offset, end: Offset) -> Offset {
         let logged = self.partitions.entry(partition).or_default();

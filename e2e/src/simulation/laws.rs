@@ -201,7 +201,10 @@ impl Steps {
         }
         for threshold in item.ladder.crossed(Some(before), after).thresholds {
             let firsts = self.firsts.entry(counter.clone()).or_default();
-            firsts.entry(threshold).or_insert_with(|| winner(item.change(), threshold - before));
+            firsts.entry(threshold).or_insert_with(|| match item.change() {
+                Change::Entry(entry) => Winner::of(entry, threshold - before),
+                Change::Correction(_) => Winner::Unwitnessed,
+            });
         }
     }
 
@@ -233,14 +236,6 @@ impl Steps {
     /// Whether a row key was edited by hand.
     pub(crate) fn is_edited(&self, key: &RowKey) -> bool {
         self.by_hand.contains_key(key)
-    }
-}
-
-/// The winner of a threshold that was `nth` away before the change.
-fn winner(change: Change<'_>, nth: i64) -> Winner {
-    match change {
-        Change::Entry(entry) => Winner::of(entry, nth),
-        Change::Correction(_) => Winner::Unwitnessed,
     }
 }
 

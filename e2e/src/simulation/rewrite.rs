@@ -136,7 +136,7 @@ struct Reading {
 impl Rewriter {
     /// The rewriter for `mutant`.
     pub(crate) fn of(mutant: Mutant, clock: Clock, longest: u64, asked: Asked, journal: &Journal) -> Self {
-        Self { mutant, clock, longest, asked, partitions: journal.partitions(), reading: Arc::default() }
+        Self { mutant, clock, longest, asked, partitions: journal.partitions, reading: Arc::default() }
     }
 
     /// A partition is read again from its start.

@@ -1,7 +1,6 @@
 //! The trace of a schedule: a hash of everything that happened, and the last lines as text.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -48,13 +47,6 @@ impl Trace {
     /// Adds a short text.
     pub(crate) fn note(&self, text: &str) {
         self.record(|line| line.push_str(text));
-    }
-
-    /// Adds numbers under a name.
-    pub(crate) fn figures(&self, name: &str, figures: &[u64]) {
-        self.record(|line| {
-            let _ = write!(line, "{name} {figures:?}");
-        });
     }
 
     /// The hash of everything so far.

@@ -27,6 +27,7 @@ use tally_service::{Clock, Standstill};
 use tally_testkit::BEGAN;
 use tokio::sync::OnceCell;
 
+use crate::meter::operation_of;
 use crate::simulation::faults::Coverage;
 use crate::simulation::instance::Process;
 use crate::simulation::instance::Role;
@@ -153,11 +154,6 @@ impl Line {
         self.wire.passed(&operation, &outcome);
         outcome
     }
-}
-
-fn operation_of(request: &HttpRequest) -> String {
-    let target = request.headers().get("x-amz-target").unwrap_or_default();
-    target.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
 /// How long a signature is valid.

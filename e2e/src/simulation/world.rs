@@ -10,8 +10,8 @@ use serde_json::json;
 use tally_adapters::dynamodb::{self, Connection, Consistency, ScannedRow, Segment, Settings};
 use tally_adapters::memory::PartitionCache;
 use tally_adapters::memory::log::Broker;
+use tally_consumer::letter::Letter;
 use tally_core::cached::StandingAt;
-use tally_core::changes::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, RowKey};
 use tally_core::ports::TopicReader as _;
@@ -155,17 +155,7 @@ impl World {
 
     /// The standing of each partition of the log.
     pub(crate) async fn standings(&self) -> anyhow::Result<BTreeMap<u32, StandingAt>> {
-        Ok(self.calmly(self.calm.changes.standings(self.partitions())).await?)
-    }
-
-    /// The number of partitions of the log.
-    pub(crate) fn partitions(&self) -> u32 {
-        self.journal.partitions()
-    }
-
-    /// The partition of the log that contains a counter's changes.
-    pub(crate) fn partition_of(&self, counter: &CounterId) -> u32 {
-        partition_of(&RowKey::first(counter), self.partitions())
+        Ok(self.calmly(self.calm.changes.standings(self.journal.partitions)).await?)
     }
 
     /// The losses that no recount has repaired, as text.
@@ -182,14 +172,9 @@ impl World {
             let mut at = log.start;
             while at < log.end {
                 let records = reader.read(&partition, at, log.end).await?;
-                for record in records.iter() {
-                    let number = |name| {
-                        let text = std::str::from_utf8(record.header(name)?).ok()?;
-                        text.parse::<u64>().ok()
-                    };
-                    let place = number("__connect.errors.partition").zip(number("__connect.errors.offset"));
-                    let (index, offset) = place.context("a dead letter does not name its record")?;
-                    found.insert((u32::try_from(index)?, offset));
+                for letter in records.iter().map(Letter::read) {
+                    let (_, index, offset) = letter.from.context("a dead letter does not name its record")?;
+                    found.insert((index, offset.0));
                 }
                 at = records.last_offset().context("a page of dead letters is empty")?.next();
             }

@@ -17,6 +17,7 @@ use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::dynamodb::{Connection, Rows};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
+use tally_consumer::letter::Letter;
 use tally_core::ports::log::{Header, Outgoing};
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::topic::Offset;
@@ -90,7 +91,7 @@ async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
     let mut applied = 0;
     for (place, index) in &sent {
         let event = &events[*index];
-        let became = letters.get(place).map_or("applied", String::as_str);
+        let became = letters.get(place).copied().unwrap_or("applied");
         assert_eq!(became, event.expect, "case {index}, {}", event.class);
         applied += usize::from(became == "applied");
     }
@@ -144,7 +145,7 @@ fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App
 }
 
 /// The reason of every dead letter, by the position of its record.
-async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
+async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), &'static str> {
     let reader = kafka::TopicReader::new(settings, "bad-input", "likes.dlq").unwrap();
     let mut letters = BTreeMap::new();
     for (partition, log) in reader.logs().await.unwrap() {
@@ -152,14 +153,10 @@ async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), String> {
         while at < log.end {
             let records = reader.read(&partition, at, log.end).await.unwrap();
             at = records.last_offset().expect("records up to the end of the log").next();
-            for record in records.iter() {
-                let text = |name: &str| {
-                    let value = record.header(&format!("__connect.errors.{name}")).expect("a dead letter says so");
-                    String::from_utf8(value.to_vec()).unwrap()
-                };
-                assert_eq!(text("topic"), "likes");
-                let place = (text("partition").parse().unwrap(), text("offset").parse().unwrap());
-                letters.insert(place, text("class.name"));
+            for letter in records.iter().map(Letter::read) {
+                let (topic, partition, offset) = letter.from.expect("a dead letter names its record");
+                assert_eq!(topic, "likes");
+                letters.insert((partition, offset.0), letter.reason);
             }
         }
     }

@@ -12,11 +12,9 @@ use rand::{RngExt, SeedableRng};
 
 use crate::fuzz::targets::{TARGETS, Target};
 
-const ROUNDS: u64 = 60;
-
 #[test]
 fn no_input_of_the_corpus_and_no_mutation_breaks_a_law() {
-    let rounds = std::env::var("TALLY_FUZZ_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = tally_testkit::sized("TALLY_FUZZ_ROUNDS", 60);
     for Target { name, run } in TARGETS {
         let corpus = corpus(name);
         assert!(corpus.len() >= 8, "{name} has a corpus");

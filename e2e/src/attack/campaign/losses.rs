@@ -25,8 +25,8 @@ use crate::tables::switch_stream;
 const SHORTEST: u64 = 1_000;
 const LONGEST: u64 = 30_000;
 
-/// How long a request of the API to the store takes in such rounds.
-const SLOW: Duration = Duration::from_millis(2_500);
+/// Delays a request of the API to the store, and its answer, in such rounds.
+const SLOW: Mode = Mode::Slow { delay: Duration::from_millis(1_250), bytes_per_second: 1 << 30 };
 
 /// The number of lost changes, so that a count without them is wrong.
 const LOST: u64 = 40;
@@ -64,7 +64,7 @@ pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Acti
 async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Result<Duration> {
     let api = stage.fleet.api();
     if nap.is_some() {
-        stage.engines.api_tables.set(Mode::late(SLOW));
+        stage.engines.api_tables.set(SLOW);
     }
     let napping = async {
         let Some(nap) = nap else { return Ok(()) };

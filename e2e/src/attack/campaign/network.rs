@@ -140,7 +140,7 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             stage.clock.sleep(extent.span).await;
             stage.all_well()?;
             stage.fleet.weigh();
-            let all = stage.fleet.slots().iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
+            let all = stage.fleet.slots.iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
             let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
                 actions.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);

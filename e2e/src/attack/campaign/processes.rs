@@ -125,10 +125,9 @@ pub(super) async fn zombies(stage: &Stage, extent: Extent) -> anyhow::Result<Act
 async fn sleepers(stage: &Stage, service: Service, waiting: &Waiting) -> anyhow::Result<Recoveries> {
     let members: Vec<_> = stage.fleet.of(service).skip(1).collect();
     let slept = try_join_all(members.into_iter().map(|slot| sleeper(stage, slot, waiting))).await?;
-    Ok(slept.into_iter().fold(Recoveries::default(), |mut all, one| {
-        all.merge(one);
-        all
-    }))
+    let mut all = Recoveries::default();
+    slept.into_iter().for_each(|one| all.merge(one));
+    Ok(all)
 }
 
 async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Result<Recoveries> {
@@ -177,7 +176,7 @@ async fn recounts(stage: &Stage, over: Stop) -> anyhow::Result<Attempts> {
 pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     let mut actions = Actions::default();
     for _ in 0..extent.rounds {
-        for slot in stage.fleet.slots() {
+        for slot in &stage.fleet.slots {
             stage.fleet.weigh();
             let before = stage.answers.with(503);
             actions.recovered(format!("{} drained", slot.service), slot.process().stop().await?);

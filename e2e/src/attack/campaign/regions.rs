@@ -23,7 +23,7 @@ use crate::attack::campaign::{Actions, Extent, report};
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Slot};
 use crate::attack::load::{Counted, Parts};
-use crate::attack::stage::{Abroad, Ground, SETTLES, Stage, Under, well};
+use crate::attack::stage::{Ground, SETTLES, Stage, Under, well};
 use crate::simulation::Draws;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -138,8 +138,8 @@ impl Regions {
             let fleet = Fleet::start(launcher, 2).await?;
             let knows = async || named(&fleet).await == Some(NAMES.len());
             until("the api to know both Regions", PATIENCE, knows).await?;
-            let abroad = Abroad { engines: other, parts: parts.clone() };
-            stages.push(Stage::over(tasks, engines, fleet, seed, under, Some(abroad)).await?);
+            let abroad = Some((other, parts.clone()));
+            stages.push(Stage::over(tasks, engines, fleet, seed, under, abroad).await?);
             seed += 1;
         }
         let regions = Self { stages, parts, orders, mirrors, chance: Chance::seeded(ground.seed) };
@@ -154,7 +154,7 @@ impl Regions {
         let (here, there) = (&self.stages[nth], &self.stages[1 - nth]);
         match act {
             Act::Kill => {
-                let slots = here.fleet.slots();
+                let slots = &here.fleet.slots;
                 kill(here, std::slice::from_ref(&slots[self.chance.place(slots.len())])).await?;
                 revive(here)?;
             }
@@ -162,7 +162,7 @@ impl Regions {
             Act::MirrorStands => self.mirror_is(Order::Stand, wait).await,
             Act::MirrorBeginsAgain => _ = self.orders.send_replace(Order::BeginAgain),
             Act::Away => {
-                kill(here, here.fleet.slots()).await?;
+                kill(here, &here.fleet.slots).await?;
                 let before = there.honesty.count().exact;
                 self.mirror_is(Order::Stand, wait).await;
                 ensure!(there.honesty.count().exact > before, "nothing was exact while the other Region was away");
@@ -239,7 +239,7 @@ async fn kill(stage: &Stage, slots: &[Slot]) -> anyhow::Result<()> {
 
 /// Starts a new process in each place whose process was killed.
 fn revive(stage: &Stage) -> anyhow::Result<()> {
-    let mut killed = stage.fleet.slots().iter().filter(|slot| !slot.process().is_running());
+    let mut killed = stage.fleet.slots.iter().filter(|slot| !slot.process().is_running());
     killed.try_for_each(|slot| stage.fleet.refill(slot).map(drop))
 }
 

@@ -48,7 +48,8 @@ impl Course {
             if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
                 match lists.unsure(limited)? {
                     None => {
-                        self.driver.world.trace.figures("lists", &[moment, lists.judged.lists, lists.judged.exact]);
+                        let figures = [moment, lists.judged.lists, lists.judged.exact];
+                        self.driver.world.trace.note(&format!("lists {figures:?}"));
                         return Ok(());
                     }
                     // A partition may have to catch up on a day, while the others went on.

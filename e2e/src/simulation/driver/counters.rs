@@ -130,9 +130,7 @@ impl Driver {
             other => self.perform_on_log(other).await?,
         })
     }
-}
 
-impl Driver {
     /// Deletes the table, and creates it again at once or a little later, like an operator who hopes that this helps.
     pub(super) async fn lose_table(&mut self) -> anyhow::Result<bool> {
         // Without a deployment, it is not known which tables belong to it.
@@ -142,7 +140,7 @@ impl Driver {
         }
         self.keep().await?;
         let World { emulator, calm, writes, journal, .. } = &*self.world;
-        (0..self.world.partitions()).for_each(|partition| journal.tear(partition));
+        (0..self.world.journal.partitions).for_each(|partition| journal.tear(partition));
         ensure!(send(emulator, "DeleteTable", &json!({"TableName": COUNTS})).await, "the table could not be deleted");
         tokio::time::sleep(self.other.millis(0, 3_000)).await;
         self.world.calmly(ensure_tables(&calm.connection)).await?;

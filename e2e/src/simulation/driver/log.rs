@@ -36,6 +36,9 @@ const READING: Duration = Duration::from_millis(1_500);
 /// How long folds are stopped at most.
 const STILL: Duration = Duration::from_secs(30);
 
+/// The longest loss that is meant to cancel an edit by hand.
+const HIDDEN: Duration = Duration::from_secs(30);
+
 /// Folds that are stopped until the log has lost messages that they have not read.
 #[derive(Clone, Debug)]
 pub(crate) struct Unread {
@@ -165,7 +168,7 @@ impl Driver {
     /// Copies the cache to a replica, which may take over later.
     pub(crate) fn replicate(&mut self) {
         if self.replica.is_empty() || self.other.happens(30) {
-            let partitions = 0..self.world.partitions();
+            let partitions = 0..self.world.journal.partitions;
             self.replica = partitions.map(|partition| self.world.cache.snapshot(partition)).collect();
         }
     }
@@ -194,12 +197,7 @@ impl Driver {
         self.world.broker.refuse_writes(CHANGES, None);
         Ok(true)
     }
-}
 
-/// The longest loss that is meant to cancel an edit by hand.
-const HIDDEN: Duration = Duration::from_secs(30);
-
-impl Driver {
     /// Trims the stream, and returns whether that removed records.
     pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
         let World { calm, emulator, .. } = &*self.world;

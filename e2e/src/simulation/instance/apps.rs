@@ -23,8 +23,8 @@ use crate::simulation::journal::CHANGES;
 use crate::simulation::lists::{self, BOARDS};
 use crate::simulation::mutant::Mutant;
 use crate::simulation::producer::{EarlyProducer, FaultyProducer};
-use crate::simulation::profile::Profile;
 use crate::simulation::profile::targets::Listing;
+use crate::simulation::profile::{Consuming, Profile};
 use crate::simulation::rewrite::Rewriter;
 
 /// The app of a process that is about to start.
@@ -35,21 +35,6 @@ pub(super) struct Apps<'a> {
     pub(super) profile: &'a Profile,
     pub(super) chance: &'a Chance,
     pub(super) connection: &'a Connection,
-}
-
-/// How a consumer reads.
-fn read_settings(profile: &Profile) -> consumer::ReadSettings {
-    consumer::ReadSettings {
-        batch_rows: profile.consuming.statements,
-        concurrency: profile.consuming.requests,
-        tombstones: profile.consuming.tombstones,
-        topics: consumer::TopicArgs {
-            likes: LikesTopic { topic: TOPIC.to_owned() },
-            dead_letter_topic: Some(LETTERS.to_owned()),
-            group: None,
-        },
-        ..consumer::ReadSettings::default()
-    }
 }
 
 impl Apps<'_> {
@@ -80,7 +65,15 @@ impl Apps<'_> {
             producer: Arc::new(producer),
             reader: Box::new(move |topic| Ok(Arc::new(reader.reader("by-hand", topic)))),
         };
-        let settings = read_settings(self.profile);
+        let Consuming { statements, requests, tombstones, .. } = self.profile.consuming;
+        let likes = LikesTopic { topic: TOPIC.to_owned() };
+        let settings = consumer::ReadSettings {
+            batch_rows: statements,
+            concurrency: requests,
+            tombstones,
+            topics: consumer::TopicArgs { likes, dead_letter_topic: Some(LETTERS.to_owned()), group: None },
+            ..consumer::ReadSettings::default()
+        };
         consumer::App::with_ports(Some(self.profile.shards), settings, ports, self.connection.clone())
     }
 
