@@ -222,32 +222,23 @@ pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cache
         let [before, during] = [before >> 20, during >> 20];
         let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, peak {during} MiB");
     }
-    let _ = writeln!(text, "  answers of the api          {answers}");
+    let mut line = |what: &str, result: String| _ = writeln!(text, "  {what:<28}{result}");
+    line("answers of the api", answers.clone());
     let Count { answers, exact, lies } = honest;
-    let _ = writeln!(text, "  counts answered             {answers}, {exact} exact, {lies} wrong");
-    let _ = writeln!(text, "  events produced             {said}, {doubtful} amounts without acknowledgement");
-    let _ = writeln!(text, "  rows equal the events       {} rows, {} of them cells", compared.rows, compared.cells);
-    let _ = writeln!(
-        text,
-        "  counts equal the rows       {} counters, also in the api's answers, all exact",
-        compared.counters
-    );
-    let cache = if cached {
-        format!("{} counters, none stale", compared.cached)
-    } else {
-        "not tested: redis-server is not installed".to_owned()
+    line("counts answered", format!("{answers}, {exact} exact, {lies} wrong"));
+    line("events produced", format!("{said}, {doubtful} amounts without acknowledgement"));
+    line("rows equal the events", format!("{} rows, {} of them cells", compared.rows, compared.cells));
+    line("counts equal the rows", format!("{} counters, also in the api's answers, all exact", compared.counters));
+    let cache = match cached {
+        true => format!("{} counters, none stale", compared.cached),
+        false => "not tested: redis-server is not installed".to_owned(),
     };
-    let _ = writeln!(text, "  cached                      {cache}");
-    let took = recount.took.as_secs_f64();
-    let _ = writeln!(text, "  a recount found no drift    {} rows, {took:.1} s", recount.rows);
-    let _ = writeln!(
-        text,
-        "  stopped gracefully          all with exit code 0, in at most {:.1} s of {} s",
-        drained.as_secs_f64(),
-        GRACE.as_secs()
-    );
+    line("cached", cache);
+    let (took, drained) = (recount.took.as_secs_f64(), drained.as_secs_f64());
+    line("a recount found no drift", format!("{} rows, {took:.1} s", recount.rows));
+    line("stopped gracefully", format!("all with exit code 0, in at most {drained:.1} s of {} s", GRACE.as_secs()));
     if roles == Roles::Kept {
-        let _ = writeln!(text, "  roles (infra/roles.yaml)    0 refused, {} grants unused", spared.len());
+        line("roles (infra/roles.yaml)", format!("0 refused, {} grants unused", spared.len()));
     }
     for grant in spared {
         let _ = writeln!(text, "    {grant}");

@@ -15,6 +15,8 @@ use tally_core::weight::{Stated, Weight};
 use tally_emulator::value::{Item, Value};
 use tally_emulator::{Changed, ControlError, Emulator};
 
+use crate::simulation::registers::{number, version_in};
+
 /// The table of rows.
 pub(crate) const LIKES: &str = "likes";
 
@@ -212,16 +214,14 @@ impl Kept {
     /// When the event of a present member was produced. It is unknown if no `as_of` covers the event: because it is misrouted,
     /// or may have been a dead letter before it was a row, or comes back since a replay reads it after its row was deleted.
     fn said(&mut self, counter: &CounterId, item: &Item, is_new: bool) -> Option<UnixMillis> {
-        let (partitions, Some(Value::N(version))) = (self.dated?, item.get("v")) else { return None };
-        let version = version.to_string().parse::<Version>().ok().filter(|version| version.is_routed())?;
+        let partitions = self.dated?;
+        let version = version_in(item, "v").filter(|version| version.is_routed())?;
         let row = (item.text("pk")?.to_owned(), item.text("user_id")?.to_owned());
         let reached = self.reached.entry(row).or_insert(version);
         let comes_back = version < std::mem::replace(reached, version.max(*reached)) && is_new;
         let place = (partition_of(counter.post.as_bytes(), partitions), version.offset().0);
-        let at = item
-            .whole("liked_at")
-            .filter(|_| !comes_back && !self.early.contains(&place) && item.get("gone").is_none())?;
-        u64::try_from(at).ok().map(UnixMillis)
+        let is_known = !comes_back && !self.early.contains(&place) && item.get("gone").is_none();
+        number(item, "liked_at").filter(|_| is_known).map(UnixMillis)
     }
 }
 

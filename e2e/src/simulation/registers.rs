@@ -135,20 +135,30 @@ impl Registers {
     }
 }
 
+/// An attribute that is a whole number of at least 0.
+pub(super) fn number(item: &Item, name: &str) -> Option<u64> {
+    u64::try_from(item.whole(name)?).ok()
+}
+
+/// An attribute that is the version of a row.
+pub(super) fn version_in(item: &Item, name: &str) -> Option<Version> {
+    let Value::N(number) = item.get(name)? else { return None };
+    number.to_string().parse().ok()
+}
+
 fn stored(item: &Item) -> Option<Stored> {
-    let version = |name| match item.get(name) {
-        Some(Value::N(number)) => number.to_string().parse::<Version>().ok(),
-        _ => None,
-    };
-    if let Some(to) = version("to") {
+    if let Some(to) = version_in(item, "to") {
         return Some(Stored::Cell(Cell { n: item.whole("n")?, to }));
     }
-    let gone = item.get("gone").map(|_| item.whole("gone").and_then(|gone| u64::try_from(gone).ok()));
-    Some(Stored::Member { version: version("v")?, gone: gone.map_or(Some(None), |gone| gone.map(Some))? })
+    let gone = match item.get("gone") {
+        Some(_) => Some(number(item, "gone")?),
+        None => None,
+    };
+    Some(Stored::Member { version: version_in(item, "v")?, gone })
 }
 
 fn claim(item: &Item) -> Claim {
-    let number = |name| item.whole(name).and_then(|number| u64::try_from(number).ok());
+    let number = |name| number(item, name);
     Claim {
         n: number("n").unwrap_or_default(),
         safe: number("safe").unwrap_or_default(),
@@ -216,7 +226,6 @@ impl Writes {
 
 /// Parses an item as a counter; `None` for the reserved row.
 fn read(item: &Item) -> Option<Counter> {
-    let whole = |name| item.whole(name).and_then(|number| u64::try_from(number).ok());
     let part = |(name, _): (&String, &Value)| {
         let shard = Shard::new(name.strip_prefix('s')?.parse().ok()?)?;
         Some((shard, item.whole(name)?))
@@ -230,9 +239,9 @@ fn read(item: &Item) -> Option<Counter> {
     Some(Counter {
         likes: item.whole("likes")?,
         parts: item.iter().filter_map(part).collect(),
-        version: Place::from_stored(whole("version")?),
-        corrections: whole("c").unwrap_or_default(),
-        gap: whole("gap").map(Place::from_stored),
+        version: Place::from_stored(number(item, "version")?),
+        corrections: number(item, "c").unwrap_or_default(),
+        gap: number(item, "gap").map(Place::from_stored),
         doubt,
         ..Counter::default()
     })
