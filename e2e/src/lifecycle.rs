@@ -131,9 +131,6 @@ const NOTICED: Duration = Duration::from_secs(10);
 /// How long a recount of everything may take.
 const RECOUNTED: Duration = Duration::from_secs(7_200);
 
-/// How long the API may take to say exact again after the recount.
-const HONEST: Duration = Duration::from_secs(120);
-
 /// Loses the counts of `posts` posts and of the posts of the load.
 async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -158,8 +155,7 @@ async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::
     let recount = stage.fleet.launcher.start(Service::Recount, &[])?;
     let closed = async || stage.engines.open_losses().await.is_ok_and(|losses| losses == 0) || !recount.is_running();
     until("the loss to be closed", RECOUNTED, closed).await?;
-    let before = stage.honesty.count().exact;
-    until("the api to say exact again", HONEST, async || stage.honesty.count().exact > before).await?;
+    stage.exact_again(1).await?;
     story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
     if let Some(memory) = recount.peak_memory() {
         story.tell(format!("the recount used at most {} MiB of memory", memory >> 20));

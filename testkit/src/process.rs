@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::http::{self, Answer};
 use crate::{PATIENCE, until};
@@ -310,9 +310,15 @@ impl Process {
         Some(TICK * (ticks(11)? + ticks(12)?))
     }
 
-    /// Whether it is stopped by a signal, where the system reports it.
-    pub fn is_stopped(&self) -> Option<bool> {
-        Some(self.stat(0)? == "T")
+    /// Stops it by a signal for this long, which it cannot notice.
+    ///
+    /// # Errors
+    /// It had already ended, or did not stop, where the system reports that.
+    pub async fn nap(&self, span: Duration) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)?;
+        sleep(span).await;
+        ensure!(self.stat(0).is_none_or(|state| state == "T"), "the {} did not stop at SIGSTOP", self.name);
+        self.signal(Signal::CONT)
     }
 
     /// A field of `/proc/<pid>/stat`, counted from the one after the program's name.

@@ -27,6 +27,9 @@ use crate::simulation::honest::{Count, Honesty};
 /// step of a rebalance, and a killed member costs several steps after its own session has timed out.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// How long the API may take to say exact again after a repair.
+const HONEST: Duration = Duration::from_secs(120);
+
 /// How long the pipeline runs under load before the attack begins, to measure its normal memory.
 const WARM: Duration = Duration::from_secs(4);
 
@@ -208,6 +211,13 @@ impl Stage {
     pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
         let enough = self.engines.history.changes() + rows;
         until("rows to change", PATIENCE, async || self.engines.history.changes() >= enough).await?;
+        Ok(())
+    }
+
+    /// Waits until the API has given this many more exact answers.
+    pub(crate) async fn exact_again(&self, answers: u64) -> anyhow::Result<()> {
+        let enough = self.honesty.count().exact + answers;
+        until("the api to say exact again", HONEST, async || self.honesty.count().exact >= enough).await?;
         Ok(())
     }
 

@@ -37,9 +37,6 @@ const EXACT: u64 = 200;
 /// How long it may take to notice a loss: streamers look for a new stream from time to time.
 const NOTICED: Duration = Duration::from_secs(120);
 
-/// How long the API may take to say exact again after the loss is repaired.
-const HONEST: Duration = Duration::from_secs(120);
-
 pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
     let mut actions = Actions::default();
     let (mut stopped, mut longest) = (0, Duration::ZERO);
@@ -70,10 +67,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
         let Some(nap) = nap else { return Ok(()) };
         // The API is stopped before or after the loss is recorded.
         stage.clock.sleep(stage.chance.millis(0, 12_000)).await;
-        api.signal(Signal::STOP)?;
-        stage.clock.sleep(nap).await;
-        ensure!(api.is_stopped() != Some(false), "the api did not stop at SIGSTOP");
-        api.signal(Signal::CONT)
+        api.nap(nap).await
     };
     let losing = async {
         match trimmed {
@@ -90,8 +84,7 @@ async fn loss(stage: &Stage, trimmed: bool, nap: Option<Duration>) -> anyhow::Re
     laws::repair(&stage.fleet.launcher).await?;
     let losses = stage.engines.open_losses().await?;
     ensure!(losses == 0, "{losses} losses are open after a recount");
-    let before = stage.honesty.count().exact;
-    until("the api to say exact again", HONEST, async || stage.honesty.count().exact >= before + EXACT).await?;
+    stage.exact_again(EXACT).await?;
     stage.all_well()?;
     Ok(began.elapsed())
 }

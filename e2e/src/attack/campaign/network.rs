@@ -89,16 +89,16 @@ pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Act
     let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
     for (dependency, proxy) in &stage.engines.proxies {
         for (kind, mode) in kinds {
-            let before = proxy.effects();
+            let (before, weather) = (proxy.effects(), format!("{} {kind}", dependency.name()));
             proxy.set(mode);
-            named(stage, *dependency).await.with_context(|| format!("{} {kind}", dependency.name()))?;
+            named(stage, *dependency).await.with_context(|| weather.clone())?;
             stage.clock.sleep(extent.span).await;
-            felt(proxy, before, mode).with_context(|| format!("{} {kind}", dependency.name()))?;
+            felt(proxy, before, mode).with_context(|| weather.clone())?;
             proxy.calm();
             stage.all_well()?;
             let recovery = caught_up(stage).await?;
-            actions.recovered(format!("{} {kind}", dependency.name()), recovery);
-            ensure!(recovery < extent.recovery, "{} {kind}: recovery took {recovery:?}", dependency.name());
+            ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
+            actions.recovered(weather, recovery);
         }
     }
     Ok(actions)

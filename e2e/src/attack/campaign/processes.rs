@@ -8,7 +8,6 @@ use anyhow::ensure;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tally_service::{Chance, Stop, Switch};
-use tally_testkit::process::Signal;
 
 use crate::attack::campaign::{Actions, Extent, Recoveries};
 use crate::attack::fleet::{Service, Slot};
@@ -135,11 +134,7 @@ async fn sleeper(stage: &Stage, slot: &Slot, waiting: &Waiting) -> anyhow::Resul
     let next = || waiting.lock().pop_front();
     while let Some(nap) = next() {
         stage.clock.sleep(stage.chance.millis(0, AWAKE)).await;
-        let process = slot.process();
-        process.signal(Signal::STOP)?;
-        stage.clock.sleep(nap.span).await;
-        ensure!(process.is_stopped() != Some(false), "the {} did not stop at SIGSTOP", slot.service);
-        process.signal(Signal::CONT)?;
+        slot.process().nap(nap.span).await?;
         recoveries.add(stage.caught_up(slot.service).await?);
     }
     Ok(recoveries)
