@@ -19,7 +19,7 @@ use tally_core::changes::{DeploymentId, Place, Standing};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fold::{Counter, Stated};
 use tally_core::ids::{CounterId, PostId, Shard};
-use tally_core::register::{Earlier, Kept, Past, Topic};
+use tally_core::register::{Kept, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_emulator::Emulator;
@@ -82,24 +82,11 @@ async fn plant(connection: &dynamodb::Connection, posts: u64) -> anyhow::Result<
 /// Stores that everything that Kafka has ever acknowledged is a row.
 async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
     let claims = Claims::new(connection, Host::new("stage").clock());
-    let (topic, first, partition) = (TopicId("stage".into()), Offset(0), Partition { topic: "likes".into(), index: 0 });
-    claims.begin_topic("likes", &Topic::first(topic.clone(), vec![first])).await?;
+    let (first, partition) = (Offset(0), Partition { topic: "likes".into(), index: 0 });
+    let topic = Topic::first(TopicId("stage".into()), vec![first]);
+    claims.begin_topic("likes", &topic).await?;
     let (claim, _) = claims.raise(&partition).await?;
-    let (safe_at, past) = (Some(UnixMillis::MAX), Past::default());
-    let kept = Kept {
-        topic,
-        generation: 1,
-        safe: first,
-        safe_at,
-        earlier: Earlier::default(),
-        at: UnixMillis(1),
-        greatest: first,
-        sent: first,
-        past,
-        replay: None,
-        misrouted: false,
-        last: None,
-    };
+    let kept = Kept { safe_at: Some(UnixMillis::MAX), at: UnixMillis(1), ..Kept::first(&topic, first) };
     anyhow::ensure!(claims.keep(&partition, claim.n, &kept).await?.is_some(), "the partition was claimed by another");
     Ok(())
 }

@@ -104,15 +104,8 @@ impl Editions {
 
 impl fmt::Display for Editions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, seen) in self.0.iter().enumerate() {
-            if nth > 0 {
-                f.write_str("_")?;
-            }
-            if let Some(edition) = seen {
-                write!(f, "{edition}")?;
-            }
-        }
-        Ok(())
+        let seen = self.0.iter().map(|seen| seen.map_or_else(String::new, |edition| edition.to_string()));
+        f.write_str(&seen.collect::<Vec<_>>().join("_"))
     }
 }
 

@@ -115,16 +115,6 @@ impl App {
     }
 }
 
-/// Reads topics of a cluster.
-fn topics(settings: kafka::Settings) -> Topics {
-    Arc::new(move |topic: &str| Ok(Arc::new(kafka::TopicReader::new(&settings, READER, topic)?) as Arc<_>))
-}
-
-fn open_producer(settings: &kafka::Settings) -> anyhow::Result<Arc<dyn Producer>> {
-    let producer = kafka::Producer::new(settings);
-    Ok(Arc::new(producer.context("cannot set up writing to Kafka")?))
-}
-
 impl tally_service::App for App {
     async fn start(self, host: Host) -> anyhow::Result<()> {
         let listener = self.listener;
@@ -200,14 +190,17 @@ impl Program for App {
         let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
         let mut ports = Ports::over(&connection);
         ports.cache = cache.map(|cache| cache.open()).transpose().context("cannot set up the cache")?;
-        ports.producer = kafka.as_ref().map(open_producer).transpose()?;
+        let producer = kafka.as_ref().map(kafka::Producer::new).transpose();
+        ports.producer = producer.context("cannot set up writing to Kafka")?.map(|producer| Arc::new(producer) as _);
         let reader = |topic: &Option<String>| {
             let topic = topic.as_deref().zip(kafka.as_ref());
             let reader = topic.map(|(topic, settings)| kafka::TopicReader::new(settings, READER, topic)).transpose();
             Ok::<_, anyhow::Error>(reader.context("cannot set up reading lists")?.map(|reader| Arc::new(reader) as _))
         };
         let (boards, blocks) = (reader(&config.boards.boards_topic)?, reader(&config.blocks.blocks_topic)?);
-        let partitions = kafka.map(topics);
+        let partitions = kafka.map(|settings| -> Topics {
+            Arc::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&settings, READER, topic)?) as Arc<_>))
+        });
         Ok(Self { partitions, boards, blocks, ..Self::with_ports(store.shards, config, ports) })
     }
 }

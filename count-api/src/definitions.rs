@@ -83,17 +83,15 @@ impl FollowDefinitions {
         let (usual, regions) = self.deployment.defined().await?;
         let other = usual.topic.filter(|topic| *topic != self.topic);
         self.latest.send_replace((usual.definitions, other.is_some()));
-        match other {
-            Some(other) => self.readiness.not_ready(TOPIC, self.misnamed(&other)),
-            None => self.readiness.forget(TOPIC),
+        match (&self.topic, other) {
+            (own, Some(other)) => self.readiness.not_ready(
+                TOPIC,
+                format!(
+                    "--topic is `{own}`, and the rows are of the events of `{other}`: start this process with that"
+                ),
+            ),
+            (_, None) => self.readiness.forget(TOPIC),
         }
         Ok(regions)
-    }
-
-    fn misnamed(&self, other: &str) -> String {
-        format!(
-            "--topic is `{}`, and the rows are of the events of `{other}`: start this process with that",
-            self.topic
-        )
     }
 }

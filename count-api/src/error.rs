@@ -420,18 +420,6 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_names_what_of_the_request_is_wrong() {
-        let said = |problem: Problem| serde_json::to_value(problem.document()).unwrap();
-        let id = said(Problem::BadId { parameter: Parameter::element("post_ids", 3), reason: BadId::Empty });
-        assert_eq!(id["detail"], "post_ids[3]: an id is empty");
-        assert_eq!((&id["parameter"], &id["index"]), (&"post_ids".into(), &3.into()));
-        let query = said(Problem::BadQuery { parameter: Some(Parameter::named("limit")), why: "too many".to_owned() });
-        assert_eq!((&query["detail"], &query["parameter"]), (&"query: limit: too many".into(), &"limit".into()));
-        assert_eq!((said(Problem::BadCursor)["parameter"].as_str(), query.get("index")), (Some("cursor"), None));
-        assert_eq!(said(Problem::NoRoute).get("parameter"), None);
-    }
-
-    #[test]
     fn no_answer_tells_what_went_wrong_behind_this_process() {
         for problem in every() {
             let body = serde_json::to_string(&problem.document()).unwrap();

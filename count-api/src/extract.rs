@@ -121,27 +121,3 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence = kind.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_wrong_with_a_query_is_said_of_its_parameter() {
-        for (why, name, said) in [
-            ("limit: invalid digit found in string", Some("limit"), "query: limit: invalid digit found in string"),
-            (
-                "unknown field `x`, expected `limit` or `cursor`",
-                Some("x"),
-                "query: x: unknown field `x`, expected `limit` or `cursor`",
-            ),
-            ("duplicate field `limit`", Some("limit"), "query: limit: duplicate field `limit`"),
-            ("it ended early", None, "query: it ended early"),
-        ] {
-            let problem = bad_query(why);
-            assert_eq!(problem.to_string(), said);
-            let Problem::BadQuery { parameter, .. } = problem else { panic!("another problem") };
-            assert_eq!(parameter.map(|parameter| parameter.to_string()).as_deref(), name);
-        }
-    }
-}

@@ -76,16 +76,13 @@ impl FollowPartitions {
             }
         }
     }
-
-    fn every(&self) -> Duration {
-        if self.spreading.policy() == SumPolicy::LeastLag { LAGS } else { PARTITIONS }
-    }
 }
 
 impl Task for FollowPartitions {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
+        let every = if self.spreading.policy() == SumPolicy::LeastLag { LAGS } else { PARTITIONS };
         while stop.unless_requested(self.look()).await.is_ok() {
-            stop.unless_requested(self.clock.sleep(self.every())).await?;
+            stop.unless_requested(self.clock.sleep(every)).await?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 use tally_adapters::memory::log::Broker;
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
-use tally_core::register::{Earlier, Kept, Past};
+use tally_core::register::{Kept, Topic};
 use tally_core::topic::{Offset, TopicId};
 use tally_service::Host;
 use tally_testkit::{BEGAN, Store};
@@ -32,21 +32,7 @@ async fn what_waits_in_a_partition_is_its_log_behind_what_is_finished() {
     {
         let partition = Partition { topic: "likes".into(), index };
         let (claim, _) = claims.raise(&partition).await.unwrap();
-        let (topic, safe) = (topic.clone(), Offset(safe));
-        let kept = Kept {
-            topic,
-            generation: 1,
-            safe,
-            safe_at: None,
-            earlier: Earlier::default(),
-            at: BEGAN,
-            greatest: safe,
-            past: Past::default(),
-            sent: safe,
-            replay: None,
-            misrouted: false,
-            last: None,
-        };
+        let kept = Kept { at: BEGAN, ..Kept::first(&Topic::first(topic.clone(), Vec::new()), Offset(safe)) };
         assert!(claims.keep(&partition, claim.n, &kept).await.unwrap().is_some());
     }
     assert_eq!(all(Some(&claims)).await, Ok(vec![0, 4, 2]), "offsets of another topic say nothing");

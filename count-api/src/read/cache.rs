@@ -215,25 +215,6 @@ mod tests {
         assert!(breaker.failed() && breaker.is_open());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn after_a_long_silence_calls_are_skipped_until_one_is_answered_that_no_request_waits_for() {
-        let (shared, began) = (shared(), Instant::now());
-        while began.elapsed() < FAILING + BUDGET {
-            assert_eq!(burst(&shared, BUDGET * 2).await, 0);
-        }
-        let opened = Instant::now();
-        assert_eq!(burst(&shared, BUDGET / 2).await, 0);
-        advance(REST / 2).await;
-        assert_eq!(burst(&shared, BUDGET / 2).await, 0);
-        assert_eq!(opened.elapsed(), REST / 2, "no request waits");
-        tokio::task::yield_now().await;
-        assert!(shared.breaker.is_open(), "nothing is tried during a rest");
-        advance(REST / 2).await;
-        assert_eq!(burst(&shared, BUDGET / 2).await, 0, "the first tries and does not wait for it");
-        tokio::task::yield_now().await;
-        assert_eq!(burst(&shared, BUDGET / 2).await, 64);
-    }
-
     #[tokio::test]
     async fn a_token_of_another_deployment_that_took_the_cache_over_meanwhile_is_dropped() {
         let [own, other] = ["own", "other"].map(|id| DeploymentId(id.into()));

@@ -136,6 +136,11 @@ impl CounterDetail {
 
     fn by_shard(value: CounterValue, kind: CounterKind, counter: Option<&Counter>, shards: ShardCount) -> Self {
         let is_set = kind == CounterKind::Set;
+        // The counter may have other shards than the deployment.
+        let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
+        let all: BTreeSet<Shard> = shards.all().chain(stored).collect();
+        let part = |shard| counter.map_or(0, |counter| counter.part(shard));
+        let values = all.into_iter().map(|shard| ShardValue { shard: shard.index(), value: part(shard) });
         Self {
             value,
             decided_by: is_set.then_some(DEPLOYMENT),
@@ -144,16 +149,8 @@ impl CounterDetail {
             gap: counter.and_then(|counter| counter.gap).map(Place::stored),
             doubt: counter.into_iter().flat_map(|counter| &counter.doubt).map(|shard| shard.index()).collect(),
             updated_at: counter.map(|counter| counter.updated_at.0),
-            shards: values(counter, shards.all()),
+            shards: values.collect(),
             ..Self::default()
         }
     }
-}
-
-/// Returns the value of each of `shards`, and of any other shards that the counter has.
-fn values(counter: Option<&Counter>, shards: impl Iterator<Item = Shard>) -> Vec<ShardValue> {
-    let stored = counter.into_iter().flat_map(|counter| counter.parts.keys().copied());
-    let all: BTreeSet<Shard> = shards.chain(stored).collect();
-    let value = |shard| counter.map_or(0, |counter| counter.part(shard));
-    all.into_iter().map(|shard| ShardValue { shard: shard.index(), value: value(shard) }).collect()
 }

@@ -11,7 +11,7 @@ use super::Api;
 use super::chosen::Chosen;
 use super::members::FRESH;
 use crate::error::{Problem, ProblemDocument, Result};
-use crate::value::{Id, Named, Subject};
+use crate::value::{Id, Named};
 
 /// The milestones of one counter.
 #[derive(Debug, Serialize, ToSchema)]
@@ -106,22 +106,6 @@ impl Reached {
         let skipped = (*skipped > 0).then_some(*skipped);
         let (n, at, lag, version, state) = (*n, at.0, *lag, *version, by.state());
         Self { n, member, event, at, lag, version, exact, state, skipped }
-    }
-}
-
-/// The body of an event that says that a threshold was just reached.
-#[derive(Debug, Serialize)]
-pub(super) struct JustReached {
-    #[serde(flatten)]
-    subject: Named,
-    counter: String,
-    #[serde(flatten)]
-    reached: Reached,
-}
-
-impl JustReached {
-    pub(super) fn new(subject: &Subject, counter: String, reached: Reached) -> Self {
-        Self { subject: Named::from(subject), counter, reached }
     }
 }
 

@@ -18,14 +18,14 @@ use tally_core::served::Served;
 use tally_service::Stop;
 
 use super::chosen::POST;
-use super::milestones::{JustReached, Reached};
+use super::milestones::Reached;
 use super::read::readable;
 use super::{Api, Handles};
 use crate::answer::{Edition, Editions};
 use crate::error::{Parameter, Problem, Result};
 use crate::extract::Asked;
 use crate::milestones::Milestones;
-use crate::value::{Count, CounterValue, Id, Subject};
+use crate::value::{Count, CounterValue, Id, Named, Subject};
 use crate::watch::Listener;
 
 /// The most posts that one connection listens to.
@@ -52,7 +52,7 @@ const MILESTONE: &str = Definition::NOT_A_NAME;
     ),
 )]
 pub(super) async fn stream_likes(State(api): State<Api>, subject: Subject, headers: HeaderMap) -> Result<Response> {
-    let place = api.watches.admit()?;
+    let place = api.watches.admit(1)?;
     let id = CounterId::likes(subject.id);
     let read = api.reader.read(std::slice::from_ref(&id)).await.remove(0)?;
     let listener = api.watches.listen(place, &id, read).resuming(last_event(&headers).and_then(Edition::parse));
@@ -161,6 +161,16 @@ struct Told {
     change: Option<(usize, Edition)>,
 }
 
+/// The body of an event that says that a threshold was just reached.
+#[derive(Debug, Serialize)]
+struct JustReached {
+    #[serde(flatten)]
+    subject: Named,
+    counter: String,
+    #[serde(flatten)]
+    reached: Reached,
+}
+
 /// A counter that a client listens to. It yields changes, and after each the thresholds that the counter has reached.
 struct Heard {
     listener: Listener,
@@ -204,8 +214,8 @@ impl Heard {
         let is_news = |milestone: &Milestone| milestone.n > known && milestone.version > self.since;
         let news = recorded.iter().filter(|(milestone, _)| is_news(milestone));
         let told = news.map(|(milestone, exact)| {
-            let reached = Reached::new(milestone, *exact);
-            let reached = JustReached::new(&self.subject, self.id.name.to_string(), reached);
+            let (subject, counter) = (Named::from(&self.subject), self.id.name.to_string());
+            let reached = JustReached { subject, counter, reached: Reached::new(milestone, *exact) };
             Told { event: Event::default().event(MILESTONE).data(text(&reached)), change: None }
         });
         told.collect()
@@ -220,7 +230,7 @@ async fn listen(
     names: &[CounterName],
     seen: Option<&Editions>,
 ) -> Result<impl Stream<Item = Told> + Send + use<>> {
-    let place = api.watches.admit_many(subjects.len())?;
+    let place = api.watches.admit(subjects.len())?;
     let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
     let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
     let read = api.reader.read(&ids).await;

@@ -132,7 +132,7 @@ pub(super) async fn stream_top(
     headers: HeaderMap,
 ) -> Result<Response> {
     let tops = api.tops.as_ref().ok_or(Problem::ListsOff)?;
-    let place = api.watches.admit()?;
+    let place = api.watches.admit(1)?;
     let wanted = query.wanted(&api, tops)?;
     let first = tops.top(&wanted)?;
     let is_seen = live::last_event(&headers) == Some(first.edition.as_str());

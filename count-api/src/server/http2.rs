@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::BoxError;
@@ -61,10 +61,11 @@ pub(super) async fn serve<S>(
 where
     S: Read + Write + Unpin + Send + 'static,
 {
-    let open = Arc::new(AtomicUsize::new(0));
-    let (opening, hearing) = (Arc::clone(&open), Arc::clone(&heard));
+    // Each open request holds a clone, from its headers to the end of its answer.
+    let open = Arc::new(());
+    let (opening, hearing) = (Arc::downgrade(&open), Arc::clone(&heard));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (heard, place) = (Arc::clone(&hearing), Place::of(&opening));
+        let (heard, place) = (Arc::clone(&hearing), opening.upgrade());
         heard.asked.fetch_add(1, Ordering::Relaxed);
         name_host(&mut request);
         front.answer(request, &peer).map(move |answer| {
@@ -87,7 +88,7 @@ where
             }
             () = tokio::time::sleep(header_time) => {
                 let asked = heard.asked.load(Ordering::Relaxed);
-                let is_quiet = asked == before && open.load(Ordering::Relaxed) == 0;
+                let is_quiet = asked == before && Arc::strong_count(&open) == 1;
                 (before, quiet) = (asked, if is_quiet { quiet + 1 } else { 0 });
                 match quiet {
                     0 => {}
@@ -138,25 +139,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 }
 
 /// Returns the same body, which holds the place until it is dropped.
-fn holding(body: Answer, place: Place) -> impl Body<Data = Bytes, Error: Into<BoxError>> + Send {
+fn holding(body: Answer, place: Option<Arc<()>>) -> impl Body<Data = Bytes, Error: Into<BoxError>> + Send {
     body.map_err(move |error| {
         let _ = &place;
         error
     })
-}
-
-/// Counts a request as open, from its headers to the end of its answer.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn of(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(open))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }

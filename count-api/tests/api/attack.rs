@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::engines::Tables;
 use crate::harness::{eventually, get, rest, sent};
-use crate::process::Process;
+use crate::process::{accesses, metrics, start};
 
 /// Requests of each class. Together with the classes there are more than 2,000.
 const EACH: usize = 150;
@@ -72,39 +72,39 @@ async fn strike(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
 async fn two_thousand_hostile_requests_do_no_harm_and_take_a_line_each() {
     let tables = Tables::start().await;
     tables.plant("p", 3).await;
-    let mut process = Process::start(&tables, &[]).await;
+    let (process, address) = start(&tables, &[]).await;
     let mut sent = 0;
     for n in 0..EACH {
         for (class, bytes) in classes(n) {
-            let status = strike(process.address, &bytes).await;
+            let status = strike(address, &bytes).await;
             assert!(status.is_none_or(|status| status < 500), "{class} {n}: {status:?}");
             sent += 1;
             if n % 50 == 0 {
-                eventually(class, async || process.accesses().len() >= sent).await;
-                assert_eq!(process.accesses().len(), sent, "{class}");
+                eventually(class, async || accesses(&process).len() >= sent).await;
+                assert_eq!(accesses(&process).len(), sent, "{class}");
             }
         }
     }
     assert!(sent >= 2_000, "{sent}");
-    eventually("each has its line", async || process.accesses().len() >= sent).await;
-    let lines = process.lines();
-    assert_eq!(process.accesses().len(), sent, "and no other");
-    assert!(!lines.iter().any(|line| line.contains("panicked")));
-    assert!(lines.iter().all(|line| line.len() < 2_000), "ids and paths are cut");
-    assert_eq!(get(process.address, "/v1/posts/p/likes").await.json()["likes"], 3);
-    assert_eq!(process.end().await, Some(0));
+    eventually("each has its line", async || accesses(&process).len() >= sent).await;
+    assert_eq!(accesses(&process).len(), sent, "and no other");
+    let log = process.log();
+    assert!(!log.contains("panicked"));
+    assert!(log.lines().all(|line| line.len() < 2_000), "ids and paths are cut");
+    assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 3);
+    process.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_is_let_go_with_a_line() {
     let tables = Tables::start().await;
-    let mut process = Process::start(&tables, &["--unread-time", "1s"]).await;
+    let (process, address) = start(&tables, &["--unread-time", "1s"]).await;
     // More than all the buffers on the way to it hold.
     let asks = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(20);
-    let _stream = sent(process.address, asks).await;
-    eventually("it is let go", async || process.accesses().iter().any(|line| line["reason"] == "unread")).await;
-    eventually("nothing is kept for it", async || process.metrics().await.contains("tally_http_connections 0")).await;
-    assert_eq!(process.end().await, Some(0));
+    let _stream = sent(address, asks).await;
+    eventually("it is let go", async || accesses(&process).iter().any(|line| line["reason"] == "unread")).await;
+    eventually("nothing is kept for it", async || metrics(&process).await.contains("tally_http_connections 0")).await;
+    process.stop().await.unwrap();
 }
 
 /// The number of slow connections, of three kinds.
@@ -118,13 +118,11 @@ const ROUNDS: usize = 15;
 async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
     let tables = Tables::start().await;
     tables.plant("p", 3).await;
-    let mut process =
-        Process::start(&tables, &["--header-time", "20s", "--log", "warn,tally_count_api=info,tally_service=info"])
-            .await;
-    let alone = p99(process.address).await;
+    let args = ["--header-time", "20s", "--log", "warn,tally_count_api=info,tally_service=info"];
+    let (process, address) = start(&tables, &args).await;
+    let alone = p99(address).await;
     let mut slow = JoinSet::new();
     for n in 0..SLOW {
-        let address = process.address;
         slow.spawn(async move {
             let starts: [&[u8]; 3] = [
                 b"",
@@ -143,17 +141,17 @@ async fn a_thousand_slow_connections_do_not_slow_a_good_client_down() {
         });
     }
     eventually("they are there", async || {
-        let metrics = process.metrics().await;
+        let metrics = metrics(&process).await;
         let open = metrics.lines().find_map(|line| line.strip_prefix("tally_http_connections "));
         open.is_some_and(|open| open.parse::<f64>().unwrap() >= 0.8 * SLOW as f64)
     })
     .await;
-    let beside = p99(process.address).await;
+    let beside = p99(address).await;
     eprintln!("p99 of a good client: {alone:?} alone, {beside:?} beside {SLOW} slow ones");
     // A lower limit would measure the machine, on which a thousand slow clients and other tests run.
     assert!(beside < (2 * alone).max(Duration::from_millis(20)), "{alone:?} alone, {beside:?} beside");
     drop(slow);
-    assert_eq!(process.end().await, Some(0));
+    process.stop().await.unwrap();
 }
 
 /// Measures the 99th percentile of a client that keeps its connection. It is the median of several rounds, so that what

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::json;
-use tally_core::audit::QueueReason;
-use tally_core::fold::Counter;
-use tally_core::ids::Shard;
 use tally_count_api::Config;
 
 use crate::harness::{
-    Api, BEGAN, CACHED, WRITING, With, ask, counter, eventually, get, post_id, request, send, standing, token, uncached,
+    Api, BEGAN, WRITING, With, ask, ask_with, eventually, get, get_with, post_id, request, send, standing, token,
+    uncached,
 };
 
 #[tokio::test]
@@ -71,24 +68,6 @@ async fn what_is_no_id_is_refused_before_anything_is_read() {
 }
 
 #[tokio::test]
-async fn a_total_below_zero_or_in_doubt_is_not_exact_and_queued_for_a_recount() {
-    let api = Api::start(uncached(), CACHED).await;
-    let doubted = Counter { doubt: [Shard::new(2).unwrap()].into(), ..counter(3, 9) };
-    for (post, planted, shown, key, why) in
-        [("p", counter(-3, 9), 0, "p#0", QueueReason::Negative), ("q", doubted, 3, "q#2", QueueReason::Doubt)]
-    {
-        api.tables.plant(&post_id(post), planted).await;
-        let answer = get(api.address, &format!("/v1/posts/{post}/likes")).await.json();
-        assert_eq!((&answer["likes"], &answer["exact"]), (&json!(shown), &json!(false)));
-        eventually("it is queued", || async {
-            let queued = api.tables.recounts().queued(None).await.unwrap().items;
-            queued.iter().any(|queued| queued.key.to_string() == key && queued.reason == why)
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
 async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_page() {
     for targets in [["/v1/posts/p/likes"; 3], ["/docs/", "/openapi.json", "/docs/swagger-ui.css"]] {
         let config = Config { read_rate: 2, local_ttl: Duration::from_secs(10), ..uncached() };
@@ -136,8 +115,7 @@ async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
     let config = Config { read_token: token("canary-read"), local_ttl: Duration::from_secs(10), ..uncached() };
     let api = Api::start(config, With::default()).await;
     let ask = async |token: &'static str| {
-        let request = request("GET", "/v1/posts/p/likes").header("authorization", token);
-        send(api.address, request.body(Full::<Bytes>::default()).unwrap()).await.status.as_u16()
+        get_with(api.address, "/v1/posts/p/likes", ("authorization", token)).await.status.as_u16()
     };
     for _ in 0..3 {
         assert_eq!((ask("Bearer canary-read").await, ask("Bearer canary-rea").await), (200, 401));
@@ -149,8 +127,7 @@ async fn reading_and_writing_take_a_token_each() {
     let (read_token, write_token) = (token("canary-read"), token("canary-write"));
     let api = Api::counting(Config { read_token, write_token, ..Config::default() }, WRITING).await;
     let ask = async |method: &str, target: &str, token: &str| {
-        let request = request(method, target).header("authorization", token);
-        send(api.address, request.body(Full::<Bytes>::default()).unwrap()).await
+        ask_with(api.address, method, target, ("authorization", token)).await
     };
     for target in ["/v1/posts/p/likes/u", "/v1/posts/p/counters/retweets/members/u"] {
         for (method, token, status) in [

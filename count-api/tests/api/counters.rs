@@ -212,18 +212,6 @@ async fn a_batch_has_every_counter_where_none_is_named_and_says_which_cannot_be_
 }
 
 #[tokio::test]
-async fn a_batch_says_what_is_a_members_own() {
-    let api = Api::counting(uncached(), CACHED).await;
-    for (post, name) in [("p", "likes"), ("q", "retweets")] {
-        api.tables.plant_row(&counter_id(post, name), "u/1").await;
-    }
-    let asked = json!({"post_ids": ["p", "q"], "counters": ["likes", "views", "retweets"], "member": "u/1"});
-    let answered = batch(&api, &asked).await;
-    let mine: Vec<_> = answered["counts"].as_array().unwrap().iter().map(|it| it.get("mine").cloned()).collect();
-    assert_eq!(mine, [Some(json!(true)), None, Some(json!(false)), Some(json!(false)), None, Some(json!(true))]);
-}
-
-#[tokio::test]
 async fn a_batch_that_is_too_large_or_malformed_is_refused_by_name() {
     let api = Api::counting(uncached(), CACHED).await;
     let (many, four) = (vec!["p"; 101], page().1);

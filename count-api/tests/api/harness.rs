@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tally_adapters::dynamodb::changes::{Changes, Config as Log};
@@ -22,7 +22,7 @@ use tally_core::definitions::{Definitions, Entry};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
 use tally_core::ports::Producer;
-use tally_core::register::{Earlier, Kept, Past, Topic};
+use tally_core::register::{Kept, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_count_api::{App, Config, Ports};
@@ -31,11 +31,11 @@ use tally_service::{Clock, Host, Running, Secret};
 use tally_testkit::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::counts::world::Watched;
 
-pub(crate) use tally_testkit::BEGAN;
+pub(crate) use tally_testkit::{BEGAN, eventually};
 
 /// How many partitions the log of changes has.
 pub(crate) const PARTITIONS: u32 = 4;
@@ -73,20 +73,17 @@ impl Answer {
 
 /// Sends one request on a connection of its own.
 pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
-    timeout(DEADLINE, exchange(address, request)).await.expect("an answer in time").expect("an answer")
-}
-
-pub(crate) async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
-    let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let asking = async move {
-        let response: Response<_> = sender.send_request(request).await?;
-        let (head, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
-        anyhow::Ok(Answer { status: head.status, headers: head.headers, body })
+    let exchange = async {
+        let stream = TcpStream::connect(address).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let asking = async move {
+            let (head, body) = sender.send_request(request).await?.into_parts();
+            let body = body.collect().await?.to_bytes();
+            anyhow::Ok(Answer { status: head.status, headers: head.headers, body })
+        };
+        tokio::join!(asking, connection).0
     };
-    let (answer, _) = tokio::join!(asking, connection);
-    answer
+    timeout(DEADLINE, exchange).await.expect("an answer in time").expect("an answer")
 }
 
 /// Opens a connection and sends these bytes. The API may close it before all are sent.
@@ -111,13 +108,17 @@ pub(crate) async fn get(address: SocketAddr, target: &str) -> Answer {
     ask(address, "GET", target).await
 }
 
-/// The same with a header.
-pub(crate) async fn get_with(address: SocketAddr, target: &str, header: (&str, &str)) -> Answer {
-    send(address, request("GET", target).header(header.0, header.1).body(Full::default()).unwrap()).await
-}
-
 pub(crate) async fn ask(address: SocketAddr, method: &str, target: &str) -> Answer {
     send(address, request(method, target).body(Full::default()).unwrap()).await
+}
+
+/// The same with a header.
+pub(crate) async fn get_with(address: SocketAddr, target: &str, header: (&str, &str)) -> Answer {
+    ask_with(address, "GET", target, header).await
+}
+
+pub(crate) async fn ask_with(address: SocketAddr, method: &str, target: &str, header: (&str, &str)) -> Answer {
+    send(address, request(method, target).header(header.0, header.1).body(Full::default()).unwrap()).await
 }
 
 pub(crate) async fn post(address: SocketAddr, target: &str, body: &str) -> Answer {
@@ -189,21 +190,8 @@ pub(crate) fn standing(at: u64, as_of: UnixMillis, loss: Option<u64>, open: &[u6
 
 /// What is stored of a partition of a topic whose generation is the first.
 pub(crate) fn kept(safe: u64, at: UnixMillis, safe_at: Option<UnixMillis>) -> Kept {
-    let (topic, safe) = (TopicId("t".into()), Offset(safe));
-    Kept {
-        topic,
-        generation: 1,
-        safe,
-        safe_at,
-        earlier: Earlier::default(),
-        at,
-        greatest: safe,
-        sent: safe,
-        past: Past::default(),
-        replay: None,
-        misrouted: false,
-        last: None,
-    }
+    let topic = Topic::first(TopicId("t".into()), Vec::new());
+    Kept { safe_at, at, ..Kept::first(&topic, Offset(safe)) }
 }
 
 /// A consumer takes a partition over and stores this of it.
@@ -342,9 +330,7 @@ impl Deployed {
 
     /// Returns how often the API read counters.
     pub(crate) fn reads(&self) -> u64 {
-        let faults = self.store.emulator.stats().faults;
-        let all = faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default();
-        all - self.own_reads.load(Ordering::SeqCst)
+        self.store.emulator.stats().fired("latency") - self.own_reads.load(Ordering::SeqCst)
     }
 
     /// Returns the counter in the cache.
@@ -487,13 +473,4 @@ async fn serve_at(app: App, clock: Clock) -> (SocketAddr, Running) {
     let running = Running::start(App { listener: Some(listener), ..app }, Host::new("count-api").with_clock(clock));
     timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
     (address, running)
-}
-
-/// Waits until `holds`.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let began = Instant::now();
-    while !holds().await {
-        assert!(began.elapsed() < DEADLINE, "{what}");
-        sleep(Duration::from_millis(10)).await;
-    }
 }

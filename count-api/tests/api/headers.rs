@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
-use http_body_util::Full;
 use tally_count_api::Config;
 
 use crate::counter_writes::written;
-use crate::harness::{Api, WRITING, With, ask, eventually, get, post, put, request, rest, send, sent, token};
+use crate::harness::{Api, WRITING, With, ask, ask_with, eventually, get, get_with, post, put, rest, sent, token};
 
 const LIKE: &str = "PUT /v1/posts/p/likes/u HTTP/1.1";
 
@@ -135,9 +134,9 @@ async fn tokens_change_with_their_file_and_two_are_taken_at_once() {
     let (read_token_file, write_token_file) = (Some(file.clone()), Some(file.clone()));
     let api = Api::counting(Config { read_token_file, write_token_file, ..Config::default() }, WRITING).await;
     let statuses = async |token: &str| {
-        let with = |method, target| request(method, target).header("authorization", format!("Bearer {token}"));
-        let read = send(api.address, with("GET", "/v1/posts/p/likes").body(Full::default()).unwrap()).await;
-        let write = send(api.address, with("PUT", "/v1/posts/p/likes/u").body(Full::default()).unwrap()).await;
+        let header = ("authorization", &*format!("Bearer {token}"));
+        let read = get_with(api.address, "/v1/posts/p/likes", header).await;
+        let write = ask_with(api.address, "PUT", "/v1/posts/p/likes/u", header).await;
         (read.status.as_u16(), write.status.as_u16())
     };
     let (taken, refused) = ((200, 202), (401, 401));
@@ -156,8 +155,7 @@ async fn tokens_change_with_their_file_and_two_are_taken_at_once() {
 async fn a_request_keeps_the_id_it_came_with_if_it_can_be_logged() {
     let api = Api::start(Config::default(), With::default()).await;
     for (given, kept) in [("abc-1.2_3:4", true), ("a b", false), ("\"x\"", false), (&"a".repeat(65), false)] {
-        let request = request("GET", "/v1/posts/p/likes").header("x-request-id", given);
-        let answer = send(api.address, request.body(Full::default()).unwrap()).await;
+        let answer = get_with(api.address, "/v1/posts/p/likes", ("x-request-id", given)).await;
         assert_eq!(answer.header("x-request-id") == Some(given), kept, "{given}");
         assert!(answer.header("x-request-id").is_some());
     }
@@ -168,8 +166,7 @@ async fn pages_of_named_origins_may_read_and_others_may_not() {
     let cors_origins = vec!["https://a.example".to_owned()];
     let api = Api::start(Config { cors_origins, ..Config::default() }, With::default()).await;
     for (origin, allowed) in [("https://a.example", true), ("https://b.example", false)] {
-        let request = request("GET", "/v1/posts/p/likes").header("origin", origin);
-        let answer = send(api.address, request.body(Full::default()).unwrap()).await;
+        let answer = get_with(api.address, "/v1/posts/p/likes", ("origin", origin)).await;
         assert_eq!(answer.header("access-control-allow-origin") == Some(origin), allowed, "{origin}");
     }
 }
@@ -177,9 +174,8 @@ async fn pages_of_named_origins_may_read_and_others_may_not() {
 #[tokio::test]
 async fn a_large_answer_is_compressed_for_those_who_take_it() {
     let api = Api::start(Config::default(), With::default()).await;
-    let asked = |target: &str| request("GET", target).header("accept-encoding", "gzip").body(Full::default()).unwrap();
-    let large = send(api.address, asked("/openapi.json")).await;
-    assert_eq!(large.header("content-encoding"), Some("gzip"));
-    let small = send(api.address, asked("/v1/posts/p/likes")).await;
-    assert_eq!(small.header("content-encoding"), None);
+    for (target, encoding) in [("/openapi.json", Some("gzip")), ("/v1/posts/p/likes", None)] {
+        let answer = get_with(api.address, target, ("accept-encoding", "gzip")).await;
+        assert_eq!(answer.header("content-encoding"), encoding, "{target}");
+    }
 }

@@ -108,26 +108,6 @@ async fn headers_past_the_limit_are_refused_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_stream_of_counts_and_other_requests_go_side_by_side() {
-    let api =
-        Api::counting(Config { local_ttl: Duration::from_millis(20), ..Config::default() }, With::default()).await;
-    api.plant("p", 1, 1).await;
-    let client = Client::of(api.address).await;
-    let mut sender = client.sender.clone();
-    let listening = sender.send_request(empty(of(&api, "/v1/posts/p/likes:stream"))).await.unwrap();
-    let mut events = listening.into_body();
-    let mut heard = String::new();
-    for likes in 1..4 {
-        api.plant("p", likes, u64::try_from(likes).unwrap()).await;
-        while !heard.contains(&format!("\"likes\":{likes},")) {
-            let frame = timeout(DEADLINE, events.frame()).await.expect("in time").unwrap().unwrap();
-            heard.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
-        }
-        assert_eq!(client.ask(empty(of(&api, "/v1/posts/q/likes"))).await.unwrap().status, 200);
-    }
-}
-
-#[tokio::test]
 async fn answers_under_way_are_finished_when_the_process_ends_and_streams_end() {
     let mut config = Config::default();
     (config.limits.header_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);

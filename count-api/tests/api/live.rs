@@ -109,20 +109,6 @@ async fn a_listener_hears_the_count_now_and_at_each_change_and_when_it_reconnect
     }
 }
 
-#[tokio::test]
-async fn listeners_past_the_limit_are_told_to_come_back() {
-    let api = Api::start(Config { listeners: 2, ..quick() }, With::default()).await;
-    let first = Listening::to(api.address, "p", None).await;
-    let _second = Listening::to(api.address, "q", None).await;
-    let answer = get(api.address, "/v1/posts/p/likes:stream").await;
-    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "too-many-listeners"));
-    drop(first);
-    eventually("the place is free again", async || {
-        Listening::answered(api.address, "/v1/posts/p/likes:stream").await == 200
-    })
-    .await;
-}
-
 /// Returns the posts, counters and values of the next `events`.
 async fn values(listening: &mut Listening, events: usize) -> BTreeMap<(String, String), i64> {
     let mut values = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally_adapters::redis;
-use tally_count_api::{Config, Ports};
+use tally_count_api::Config;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -72,10 +72,9 @@ async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_read_of_a_counter
         }
     });
     let tables = Tables::start().await;
-    let connection = tables.connection().await;
-    define(&connection).await;
+    define(&tables.store.connection).await;
     let cache = redis::PartitionCache::new(&redis::Settings::at(vec![url])).unwrap();
-    let ports = Ports { cache: Some(Arc::new(cache)), ..Ports::over(&connection) };
+    let ports = tables.ports(Some(Arc::new(cache))).await;
     let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(20), ..Config::default() };
     let (address, _running) = serve(config, ports).await;
     let ids: Vec<String> = (0..25).map(|n| format!("p{n}")).collect();

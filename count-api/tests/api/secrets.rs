@@ -1,11 +1,11 @@
 //! Puts a canary into every credential, and finds it nowhere in what the process shows.
 
-use http_body_util::Full;
+use tally_testkit::Redis;
 use tally_testkit::process::run;
 
-use crate::engines::{RedisServer, Tables};
-use crate::harness::{get, request, send};
-use crate::process::{Process, command};
+use crate::engines::Tables;
+use crate::harness::ask_with;
+use crate::process::{command, start};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_credential_is_ever_seen() {
@@ -16,8 +16,8 @@ async fn no_credential_is_ever_seen() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn no_credential_is_seen_where_a_server_refuses_it() {
-    let server = RedisServer::start().await;
-    none_is_seen(&server.url().replace("redis://", "")).await;
+    let server = Redis::start(&[]).await.unwrap();
+    none_is_seen(&server.address().to_string()).await;
 }
 
 async fn none_is_seen(host: &str) {
@@ -38,19 +38,19 @@ async fn none_is_seen(host: &str) {
         ["--read-token-file", &read, "--write-token-file", &write, "--redis", &redis, "--brokers", "127.0.0.1:1"];
     let args =
         [&args[..], &["--admin-token-file", &admin], &login, &["--write-budget", "300ms", "--log", "debug"]].concat();
-    let mut process = Process::start(&tables, &args).await;
+    let (process, address) = start(&tables, &args).await;
     let mut seen = String::new();
     for token in ["canary-read-token", "canary-write-token", "canary-admin-token", "canary-wrong"] {
         for (method, target) in
             [("GET", "/v1/posts/p/likes"), ("PUT", "/v1/posts/p/counters/likes"), ("GET", "/v1/posts/%zz/likes")]
         {
-            let request = request(method, target).header("authorization", format!("Bearer {token}"));
-            let answer = send(process.address, request.body(Full::default()).unwrap()).await;
+            let header = ("authorization", &*format!("Bearer {token}"));
+            let answer = ask_with(address, method, target, header).await;
             seen += &format!("{:?} {}", answer.headers, String::from_utf8_lossy(&answer.body));
         }
     }
     for path in ["/metrics", "/readyz"] {
-        seen += &String::from_utf8_lossy(&get(process.admin, path).await.body);
+        seen += &process.get(path).await.unwrap().body;
     }
     let check = run(&mut command(&[&["--check"], &args[..]].concat())).await;
     assert_eq!(check.code, Some(0));
@@ -61,8 +61,8 @@ async fn none_is_seen(host: &str) {
     for done in [check, help, nowhere] {
         seen += &(done.out + &done.err);
     }
-    assert_eq!(process.end().await, Some(0));
-    seen += &process.lines().join("\n");
+    process.stop().await.unwrap();
+    seen += &process.log();
     assert!(seen.len() > 1_000, "something was seen");
     let hits: Vec<&str> = seen.lines().filter(|line| line.contains("canary")).collect();
     assert!(hits.is_empty(), "{hits:#?}");

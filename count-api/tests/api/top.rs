@@ -12,7 +12,7 @@ use tally_count_api::{App, Config};
 use tally_trends::{Claim, Place, Ranked, Reason, Tick, Window, Writer, Written, mark};
 use tokio::time::{Instant, sleep};
 
-use crate::harness::{Api, DEADLINE, With, eventually, get, request, send};
+use crate::harness::{Api, DEADLINE, With, eventually, get, get_with};
 use crate::live::Listening;
 
 const PARTITIONS: u32 = 2;
@@ -121,9 +121,8 @@ async fn a_list_is_the_first_of_all_partitions_at_a_moment_that_all_of_them_have
     assert_eq!(answer.json(), expected);
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let tag = answer.header("etag").unwrap().to_owned();
-    let again =
-        request("GET", "/v1/top?window=24h&k=3").header("if-none-match", &tag).body(Default::default()).unwrap();
-    assert_eq!(send(api.address, again).await.status, 304);
+    let again = get_with(api.address, "/v1/top?window=24h&k=3", ("if-none-match", &tag)).await;
+    assert_eq!(again.status, 304);
     let of_region = get(api.address, "/v1/top?window=24h&region=us").await.json();
     assert_eq!((&of_region["region"], &of_region["items"]), (&"us".into(), &list(&[("d", 2)])));
     // A moment that only one partition has is not served, and a list has no board from after its moment.

@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use super::world::{Beginning, SECOND, World, after, counter, elsewhere, likes, partition, standing};
 
-async fn cached() -> World {
-    World::with(Beginning { cached: true, ..Beginning::default() }).await
+async fn cached() -> (World, CounterId) {
+    World::counted(Beginning { cached: true, ..Beginning::default() }).await
 }
 
 /// What the cache has of a counter.
@@ -21,10 +21,8 @@ async fn held(world: &World, id: &CounterId) -> Option<Value> {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_that_was_read_is_cached_and_read_there_beside_the_caches_own_standing() {
-    let (world, p) = (cached().await, likes("p"));
+    let (world, p) = cached().await;
     let absent = (0..).map(|n| likes(&format!("absent-{n}"))).find(|id| partition(id) == partition(&p)).unwrap();
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
     let mut hold = world.take_over(&p, &standing(6, SECOND)).await;
     world.slow_down(Duration::ZERO);
     world.count(&p).await;
@@ -41,9 +39,7 @@ async fn a_number_that_was_read_is_cached_and_read_there_beside_the_caches_own_s
 
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_is_read_in_the_table_is_judged_by_the_later_of_both_standings() {
-    let (world, p) = (cached().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = cached().await;
     world.take_over(&p, &standing(8, 2 * SECOND)).await;
     sleep(2 * SECOND).await;
     assert_eq!(world.count(&p).await.served.as_of, after(2 * SECOND));
@@ -51,9 +47,7 @@ async fn a_counter_that_is_read_in_the_table_is_judged_by_the_later_of_both_stan
 
 #[tokio::test(start_paused = true)]
 async fn another_deployments_standing_and_values_count_as_absent() {
-    let (world, p) = (cached().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = cached().await;
     let (cache, index, other) = (&world.cache.inner, partition(&p), DeploymentId("other".into()));
     cache.take_over(index, &other, &standing(9, 2 * SECOND)).await.unwrap().unwrap();
     let token = cache.begin_fill(index, &p).await.unwrap().unwrap();
@@ -69,9 +63,7 @@ async fn another_deployments_standing_and_values_count_as_absent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fill_that_the_fold_has_overtaken_is_refused() {
-    let (world, p) = (cached().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = cached().await;
     let mut hold = world.take_over(&p, &standing(6, SECOND)).await;
     world.slow_down(SECOND / 10);
     let overtake = async {
@@ -86,9 +78,7 @@ async fn a_fill_that_the_fold_has_overtaken_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_away_costs_its_budget_for_a_quarter_of_a_second_and_then_nothing() {
-    let (world, p) = (cached().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = cached().await;
     *world.cache.delays.lock() = Some((tally_service::Chance::seeded(1), 3600 * SECOND));
     let (began, before) = (Instant::now(), world.cache.gets());
     for _ in 0..100 {
@@ -114,9 +104,7 @@ async fn a_cache_that_is_away_costs_its_budget_for_a_quarter_of_a_second_and_the
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_behind_is_passed_over_once_its_standing_is_older_than_half_of_what_is_fresh() {
-    let (world, p) = (cached().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = cached().await;
     world.take_over(&p, &standing(6, SECOND)).await;
     world.count(&p).await;
     sleep(SECOND / 10).await;

@@ -15,9 +15,7 @@ fn behind(announced: u64, counter: Counter) -> Counter {
 
 #[tokio::test(start_paused = true)]
 async fn a_standing_read_after_its_counter_is_never_used() {
-    let (world, p) = (World::start().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = World::counted(Beginning::default()).await;
     world.slow_down(SECOND * 3 / 2);
     // The API knows the loss when the counter arrives.
     let later = standing(9, 2 * SECOND);
@@ -28,9 +26,7 @@ async fn a_standing_read_after_its_counter_is_never_used() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_reader_calls_nothing_exact_that_it_cannot_know() {
-    let (world, p) = (World::start().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = World::counted(Beginning::default()).await;
     // The reader has the standing, and stops before it reads the counter. Meanwhile there is a loss, and the fold goes
     // on after it.
     world.standstill.begin();
@@ -77,10 +73,7 @@ async fn an_open_loss_makes_every_count_of_its_partition_inexact() {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_of_before_an_announcement_is_read_again_once_the_loss_is_repaired() {
-    let world = World::with(Beginning { cached: true, ..Beginning::default() }).await;
-    let p = likes("p");
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = World::counted(Beginning { cached: true, ..Beginning::default() }).await;
     let mut hold = world.take_over(&p, &standing(6, SECOND)).await;
     world.count(&p).await;
     sleep(SECOND / 10).await;
@@ -97,9 +90,8 @@ async fn a_number_of_before_an_announcement_is_read_again_once_the_loss_is_repai
 #[tokio::test(start_paused = true)]
 async fn nothing_is_exact_while_a_table_is_gone_or_another_one_wherever_the_number_is_from() {
     let config = Config { local_ttl: SECOND, ..Config::default() };
-    let world = World::with(Beginning { config, cached: true, ..Beginning::default() }).await;
-    let (p, absent) = (likes("p"), likes("absent"));
-    world.write(&p, counter(3, 5)).await;
+    let (world, p) = World::counted(Beginning { config, cached: true, ..Beginning::default() }).await;
+    let absent = likes("absent");
     for id in [&p, &absent] {
         world.stood(id, &standing(6, SECOND)).await;
         world.take_over(id, &standing(6, SECOND)).await;

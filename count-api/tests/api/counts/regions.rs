@@ -16,11 +16,7 @@ use super::world::{
 
 /// Starts with this Region and `us`. Both have everything of `p` up to a second after the beginning.
 async fn two(cached: bool) -> (World, CounterId) {
-    let world = Box::pin(World::with(Beginning { cached, remotes: &["us"], ..Beginning::default() })).await;
-    let p = likes("p");
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
-    (world, p)
+    World::counted(Beginning { cached, remotes: &["us"], ..Beginning::default() }).await
 }
 
 impl World {
@@ -94,10 +90,7 @@ async fn an_entry_that_is_absent_is_0_beside_a_standing_that_is_believed_and_not
 
 #[tokio::test(start_paused = true)]
 async fn a_region_that_was_named_before_a_standing_is_added_up_beside_it() {
-    let world = Box::pin(World::with(Beginning::default())).await;
-    let p = likes("p");
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = World::counted(Beginning::default()).await;
     assert!(world.says(&p).await.served.exact, "there is no other Region");
     // A fold stores the names and goes on.
     name(&world.store.connection, &["us"]).await;
@@ -108,10 +101,7 @@ async fn a_region_that_was_named_before_a_standing_is_added_up_beside_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_region_that_is_named_while_the_standings_are_being_read_is_added_up_beside_them() {
-    let world = Box::pin(World::with(Beginning::default())).await;
-    let p = likes("p");
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = World::counted(Beginning::default()).await;
     let slow = Rule::new(Fault::Latency { min_ms: 900, max_ms: 900 }).on("BatchGetItem").table("checkpoints");
     world.store.faults([slow]);
     while world.store.emulator.stats().fired("latency") == 0 {

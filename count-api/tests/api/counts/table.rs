@@ -73,9 +73,7 @@ async fn clients_that_leave_neither_end_a_read_nor_begin_it_again_and_what_it_re
 
 #[tokio::test(start_paused = true)]
 async fn standings_that_cannot_be_read_make_the_process_not_ready_and_answers_go_on() {
-    let (world, p) = (World::start().await, likes("p"));
-    world.write(&p, counter(3, 5)).await;
-    world.stood(&p, &standing(6, SECOND)).await;
+    let (world, p) = World::counted(Beginning::default()).await;
     world.store.faults([Rule::new(Fault::Outage).on("BatchGetItem").table("checkpoints")]);
     sleep(4 * SECOND).await;
     assert_eq!(is_ready(&world, "table"), Some(true), "one failure says little");

@@ -13,6 +13,7 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Recounts};
 use tally_adapters::memory::PartitionCache;
+use tally_core::audit::QueueReason;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fold::Counter;
@@ -72,9 +73,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts with an API that has no cache and keeps nothing in memory.
-    pub(crate) async fn start() -> Self {
-        Self::with(Beginning::default()).await
+    /// Starts with three likes of `p`, and the API knows that everything up to a second after the beginning is counted.
+    pub(crate) async fn counted(beginning: Beginning) -> (Self, CounterId) {
+        let (world, p) = (Box::pin(Self::with(beginning)).await, likes("p"));
+        world.write(&p, counter(3, 5)).await;
+        world.stood(&p, &standing(6, SECOND)).await;
+        (world, p)
     }
 
     pub(crate) async fn with(beginning: Beginning) -> Self {
@@ -164,9 +168,9 @@ impl World {
     }
 
     /// What is queued for a recount.
-    pub(crate) async fn queued(&self) -> Vec<RowKey> {
+    pub(crate) async fn queued(&self) -> Vec<(RowKey, QueueReason)> {
         let queued = Recounts::new(&self.store.connection).queued(None).await.unwrap();
-        queued.items.into_iter().map(|queued| queued.key).collect()
+        queued.items.into_iter().map(|queued| (queued.key, queued.reason)).collect()
     }
 
     /// Reads of counters go wrong so.
@@ -182,8 +186,7 @@ impl World {
 
     /// How often counters were read since `slow_down`.
     pub(crate) fn slow_reads(&self) -> u64 {
-        let faults = self.store.emulator.stats().faults;
-        faults.get("BatchGetItem").and_then(|faults| faults.get("latency")).copied().unwrap_or_default()
+        self.store.emulator.stats().fired("latency")
     }
 }
 
