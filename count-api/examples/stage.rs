@@ -93,19 +93,12 @@ async fn claim(connection: &dynamodb::Connection) -> anyhow::Result<()> {
 
 /// Defines counters of each kind, of posts and of hashtags.
 fn several() -> anyhow::Result<Definitions> {
-    let entry = |name: &str, kind: &str, subject: &str, [add, remove]: [&str; 2]| Entry {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        add: add.to_owned(),
-        remove: Some(remove.to_owned()),
-        subject: Some(subject.to_owned()),
-        ..Entry::default()
-    };
+    let of_hashtag = |entry| Entry { subject: Some("hashtag".to_owned()), ..entry };
     Ok(Definitions::new(&[
-        entry("retweets", "set", "post_id", ["retweet", "unretweet"]),
-        entry("views", "sum", "post_id", ["view", "unview"]),
-        entry("posts", "set", "hashtag", ["tag", "untag"]),
-        entry("searches", "sum", "hashtag", ["search", "unsearch"]),
+        Entry::set("retweets", "retweet", Some("unretweet")),
+        Entry::sum("views", "view", Some("unview")),
+        of_hashtag(Entry::set("posts", "tag", Some("untag"))),
+        of_hashtag(Entry::sum("searches", "search", Some("unsearch"))),
     ])?)
 }
 

@@ -83,15 +83,14 @@ impl FollowDefinitions {
         let (usual, regions) = self.deployment.defined().await?;
         let other = usual.topic.filter(|topic| *topic != self.topic);
         self.latest.send_replace((usual.definitions, other.is_some()));
-        match (&self.topic, other) {
-            (own, Some(other)) => self.readiness.not_ready(
-                TOPIC,
-                format!(
-                    "--topic is `{own}`, and the rows are of the events of `{other}`: start this process with that"
-                ),
-            ),
-            (_, None) => self.readiness.forget(TOPIC),
-        }
+        let Some(other) = other else {
+            self.readiness.forget(TOPIC);
+            return Ok(regions);
+        };
+        let own = &self.topic;
+        let why =
+            format!("--topic is `{own}`, and the rows are of the events of `{other}`: start this process with that");
+        self.readiness.not_ready(TOPIC, why);
         Ok(regions)
     }
 }

@@ -27,20 +27,18 @@ const LIKES: [&str; 2] = ["like", "unlike"];
 const MEMBERS: [&str; 2] = ["put", "remove"];
 const AMOUNTS: [&str; 2] = ["increment", "decrement"];
 
-/// Writes an event about a counter. `accepted` makes the answer from the event's action and time. Safe to repeat for a
-/// set; each event of a sum counts.
-async fn write<A: Serialize>(
+/// Writes an event about a counter. Returns its action and its time. Safe to repeat for a set; each event of a sum
+/// counts.
+async fn write(
     api: &Handles,
     chosen: &Chosen,
     kinds: [&'static str; 2],
     direction: Direction,
     said: Said<'_>,
-    accepted: impl FnOnce(String, u64) -> A,
-) -> Result<(StatusCode, Json<A>)> {
+) -> Result<(String, u64)> {
     let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
     let at = writer.say(chosen, kinds, direction, said).await?;
-    let action = chosen.definition.action(direction).unwrap_or_default().to_owned();
-    Ok((StatusCode::ACCEPTED, Json(accepted(action, at.0))))
+    Ok((chosen.definition.action(direction).unwrap_or_default().to_owned(), at.0))
 }
 
 /// An acknowledged event.
@@ -72,10 +70,10 @@ async fn write_like(
     likes: &Chosen,
     user: &UserId,
     direction: Direction,
-) -> Result<impl IntoResponse + use<>> {
-    let accepted =
-        |action, ts| Accepted { post_id: likes.subject.id.to_string(), user_id: user.to_string(), action, ts };
-    write(api, likes, LIKES, direction, Said::Member(user), accepted).await
+) -> Result<(StatusCode, Json<Accepted>)> {
+    let (action, ts) = write(api, likes, LIKES, direction, Said::Member(user)).await?;
+    let (post_id, user_id) = (likes.subject.id.to_string(), user.to_string());
+    Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action, ts })))
 }
 
 /// A user likes a post
@@ -138,17 +136,16 @@ pub(super) struct CounterAccepted {
 async fn write_event(
     api: &Handles,
     chosen: &Chosen,
-    kinds: [&'static str; 2],
     direction: Direction,
     said: Said<'_>,
-) -> Result<impl IntoResponse + use<>> {
-    let (member, n) = match said {
-        Said::Member(member) => (Some(member.to_string()), None),
-        Said::Amount(n) => (None, Some(n)),
+) -> Result<(StatusCode, Json<CounterAccepted>)> {
+    let (kinds, member, n) = match said {
+        Said::Member(member) => (MEMBERS, Some(member.to_string()), None),
+        Said::Amount(n) => (AMOUNTS, None, Some(n)),
     };
+    let (action, ts) = write(api, chosen, kinds, direction, said).await?;
     let (subject, counter) = (Named::from(&chosen.subject), chosen.definition.name.to_string());
-    let accepted = |action, ts| CounterAccepted { subject, counter, action, member, n, ts };
-    write(api, chosen, kinds, direction, said, accepted).await
+    Ok((StatusCode::ACCEPTED, Json(CounterAccepted { subject, counter, action, member, n, ts })))
 }
 
 /// A set of a post is to have a member
@@ -169,7 +166,7 @@ pub(super) async fn put_member(
     State(api): State<Api>,
     ChosenMember(chosen, member): ChosenMember,
 ) -> Result<impl IntoResponse> {
-    write_event(&api, &chosen, MEMBERS, Direction::Add, Said::Member(&member)).await
+    write_event(&api, &chosen, Direction::Add, Said::Member(&member)).await
 }
 
 /// A set of a post is no longer to have a member
@@ -191,7 +188,7 @@ pub(super) async fn delete_member(
     State(api): State<Api>,
     ChosenMember(chosen, member): ChosenMember,
 ) -> Result<impl IntoResponse> {
-    write_event(&api, &chosen, MEMBERS, Direction::Remove, Said::Member(&member)).await
+    write_event(&api, &chosen, Direction::Remove, Said::Member(&member)).await
 }
 
 /// The name of the amount in a body.
@@ -251,5 +248,5 @@ pub(super) async fn write_counter(
         AmountAction::Increment => Direction::Add,
         AmountAction::Decrement => Direction::Remove,
     };
-    write_event(&api, &chosen, AMOUNTS, direction, Said::Amount(n)).await
+    write_event(&api, &chosen, direction, Said::Amount(n)).await
 }

@@ -9,9 +9,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::engines::Tables;
 use crate::harness::{eventually, get, rest, sent};
-use crate::process::{accesses, metrics, start};
+use crate::process::{Tables, accesses, metrics, start};
 
 /// Requests of each class. Together with the classes there are more than 2,000.
 const EACH: usize = 150;

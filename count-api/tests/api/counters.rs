@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use http_body_util::Full;
 use serde_json::{Value, json};
 use tally_count_api::Config;
+use tally_emulator::{Fault, Rule};
 
 use crate::harness::{
     Api, BEGAN, CACHED, With, counter_id, eventually, get, get_with, partition, post, request, send, uncached,
@@ -186,6 +187,26 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
     let expected = (1..).zip(&posts).map(|(n, post)| (json!(post), Some(n)));
     assert!(pairs.eq(expected), "{likes}");
     assert_eq!(api.tables.reads(), 1);
+}
+
+#[tokio::test]
+async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_rows_of_a_member() {
+    let api = Api::counting(uncached(), With::default()).await;
+    api.tables.plant_row(&counter_id("p7", "retweets"), "u").await;
+    let counted = |table: &str| Rule::new(Fault::Latency { min_ms: 0, max_ms: 0 }).on("BatchGetItem").table(table);
+    api.tables.store.faults(["like_counts", "likes"].map(counted));
+    for (posts, requests) in [(25, 1 + 1), (100, 4 + 3)] {
+        let before = api.tables.reads();
+        let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();
+        let answer = batch(&api, &json!({"post_ids": ids, "counters": page().1, "member": "u"})).await;
+        let counts = answer["counts"].as_array().unwrap();
+        let mine: Vec<_> =
+            counts.iter().filter(|it| it["mine"] == true).map(|it| (&it["post_id"], &it["counter"])).collect();
+        assert_eq!((counts.len(), mine), (posts * 4, vec![(&json!("p7"), &json!("retweets"))]));
+        assert_eq!(api.tables.reads() - before, requests, "{posts} posts");
+    }
+    let twice = batch(&api, &json!({"post_ids": ["p7", "p7"], "counters": ["retweets"], "member": "u"})).await;
+    assert_eq!((&twice["counts"][0]["mine"], &twice["counts"][1]["mine"]), (&json!(true), &json!(true)));
 }
 
 #[tokio::test]

@@ -273,10 +273,6 @@ impl Deployed {
         dynamodb::Checkpoints::new(self.connection())
     }
 
-    pub(crate) fn recounts(&self) -> dynamodb::Recounts {
-        dynamodb::Recounts::new(self.connection())
-    }
-
     pub(crate) fn ports(&self, cache: bool) -> Ports {
         Ports { cache: cache.then(|| Arc::new(self.cache.clone()) as _), ..Ports::over(self.connection()) }
     }

@@ -80,25 +80,20 @@ impl World {
         self.ask(batch.body(Full::from(body)).unwrap()).await.json()["counts"][0].clone()
     }
 
-    /// Listens to a stream until `heard` holds, and returns its text so far.
-    async fn listen(&self, target: &str, heard: impl Fn(&str) -> bool) -> String {
+    /// Returns the first event of a stream.
+    async fn event(&self, target: &str) -> Value {
         let peer = Peer::from(std::net::IpAddr::from(Ipv4Addr::LOCALHOST));
         let asked = request("GET", target).body(Full::<Bytes>::default()).unwrap();
         let mut body = self.front.answer(asked, &peer).await.expect("an answer").into_body();
         let mut text = String::new();
-        while !heard(&text) {
+        loop {
             let frame = timeout(60 * SECOND, body.frame()).await.expect("it is told").expect("a frame");
             let frame = frame.map_err(|_| "a frame").unwrap().into_data().expect("data");
             text.push_str(std::str::from_utf8(&frame).unwrap());
+            if let Some((data, _)) = text.split_once("data: ").and_then(|(_, data)| data.split_once('\n')) {
+                return serde_json::from_str(data).unwrap();
+            }
         }
-        text
-    }
-
-    /// Returns the first event of a stream.
-    async fn event(&self, target: &str) -> Value {
-        let data = |text: &str| Some(text.split_once("data: ")?.1.split_once('\n')?.0.to_owned());
-        let text = self.listen(target, |text| data(text).is_some()).await;
-        serde_json::from_str(&data(&text).unwrap()).unwrap()
     }
 
     /// Returns the count of `p` from every route that has one.

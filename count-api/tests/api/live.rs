@@ -21,10 +21,6 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    async fn to(address: SocketAddr, post: &str, last: Option<&str>) -> Self {
-        Self::at(address, &format!("/v1/posts/{post}/likes:stream"), last).await
-    }
-
     pub(crate) async fn at(address: SocketAddr, target: &str, last: Option<&str>) -> Self {
         let last = last.map_or_else(String::new, |last| format!("last-event-id: {last}\r\n"));
         Self::with(address, target, &last).await
@@ -67,23 +63,22 @@ impl Listening {
         timeout(DEADLINE, found).await.expect("it comes in time")
     }
 
-    /// Returns the next event of a stream of several counters: its name, its id if it has one, and its data.
-    async fn named(&mut self) -> (String, Option<String>, Value) {
-        self.until("event: ").await;
-        let event = self.until("\n\n").await;
-        let line = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-        let (name, data) = (event.lines().next().unwrap(), line("data: ").unwrap());
-        (name.to_owned(), line("id: "), serde_json::from_str(&data).unwrap())
+    /// Returns the name, the id and the data of the next event. The name and the id may be missing.
+    pub(crate) async fn event(&mut self) -> (Option<String>, Option<String>, Value) {
+        loop {
+            let text = self.until("\n\n").await;
+            let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            // Anything else is a comment, or says when to reconnect.
+            if let Some(data) = line("data: ") {
+                return (line("event: "), line("id: "), serde_json::from_str(&data).unwrap());
+            }
+        }
     }
 
-    /// Returns the id and the data of the next event.
-    async fn event(&mut self) -> (String, Value) {
-        let id = self.until("id: ").await;
-        assert!(!id.contains("data: "), "{id:?}");
-        let id = self.until("\n").await.trim().to_owned();
-        self.until("data: ").await;
-        let data = self.until("\n").await;
-        (id, serde_json::from_str(&data).unwrap())
+    /// Returns the next event of a stream of several counters: its name, its id if it has one, and its data.
+    async fn named(&mut self) -> (String, Option<String>, Value) {
+        let (name, id, data) = self.event().await;
+        (name.expect("it is named"), id, data)
     }
 }
 
@@ -95,16 +90,18 @@ fn quick() -> Config {
 async fn a_listener_hears_the_count_now_and_at_each_change_and_when_it_reconnects_only_what_is_new() {
     let api = Api::start(quick(), With::default()).await;
     api.plant("p", 1, 1).await;
-    let mut listening = Listening::to(api.address, "p", None).await;
+    let mut listening = Listening::at(api.address, "/v1/posts/p/likes:stream", None).await;
     let now = json!({"post_id": "p", "likes": 1, "version": 1, "exact": true, "as_of": BEGAN.0, "fresh": true});
-    assert_eq!(listening.event().await, ("1.1".to_owned(), now));
-    let mut again = Listening::to(api.address, "p", Some("1.1")).await;
+    assert_eq!(listening.event().await, (None, Some("1.1".to_owned()), now));
+    let mut again = Listening::at(api.address, "/v1/posts/p/likes:stream", Some("1.1")).await;
     let quiet = again.until(":\n").await;
     assert!(!quiet.contains("data"), "{quiet:?}");
     api.plant("p", 5, 2).await;
-    for listening in [&mut listening, &mut again, &mut Listening::to(api.address, "p", Some("1.1")).await] {
-        let (id, data) = listening.event().await;
-        assert_eq!((id.as_str(), &data["likes"]), ("2.1", &json!(5)));
+    for listening in
+        [&mut listening, &mut again, &mut Listening::at(api.address, "/v1/posts/p/likes:stream", Some("1.1")).await]
+    {
+        let (_, id, data) = listening.event().await;
+        assert_eq!((id.as_deref(), &data["likes"]), (Some("2.1"), &json!(5)));
         listening.until(":\n").await;
     }
 }

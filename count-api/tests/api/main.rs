@@ -9,7 +9,6 @@ mod counters;
 mod counts;
 mod create;
 mod drain;
-mod engines;
 mod gathering;
 mod harness;
 mod headers;

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally_adapters::redis;
-use tally_count_api::Config;
+use tally_count_api::{Config, Ports};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::engines::Tables;
-use crate::harness::{PARTITIONS, define, post, serve};
+use crate::harness::{Deployed, PARTITIONS, define, post, serve};
 
 /// 25 posts with four counters.
 const PAGE: usize = 100;
@@ -71,10 +70,10 @@ async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_read_of_a_counter
             served.spawn(answer_together(stream, Arc::clone(&counted)));
         }
     });
-    let tables = Tables::start().await;
-    define(&tables.store.connection).await;
+    let tables = Deployed::start().await;
+    define(tables.connection()).await;
     let cache = redis::PartitionCache::new(&redis::Settings::at(vec![url])).unwrap();
-    let ports = tables.ports(Some(Arc::new(cache))).await;
+    let ports = Ports { cache: Some(Arc::new(cache)), ..Ports::over(tables.connection()) };
     let config = Config { local_ttl: Duration::ZERO, cache_budget: Duration::from_secs(20), ..Config::default() };
     let (address, _running) = serve(config, ports).await;
     let ids: Vec<String> = (0..25).map(|n| format!("p{n}")).collect();
@@ -82,5 +81,5 @@ async fn a_page_of_posts_that_is_cached_is_one_pipeline_and_no_read_of_a_counter
     let answer = post(address, "/v1/counters:batchGet", &body.to_string()).await.json();
     let counts = answer["counts"].as_array().unwrap();
     assert!(counts.len() == PAGE && counts.iter().all(|it| it["value"] == 5), "{answer}");
-    assert_eq!((pages.load(Ordering::SeqCst), tables.batches()), (1, 0));
+    assert_eq!((pages.load(Ordering::SeqCst), tables.reads()), (1, 0));
 }

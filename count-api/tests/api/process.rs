@@ -8,15 +8,43 @@ use tally_adapters::dynamodb;
 use tally_core::ids::ShardCount;
 use tally_emulator::Policies;
 use tally_service::Host;
-use tally_testkit::{Process, process};
+use tally_testkit::{Process, Store, process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::engines::Tables;
-use crate::harness::{eventually, get};
+use crate::harness::{counter, eventually, get, plant, post_id, set_up};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-count-api");
 const LISTENING: [&str; 6] = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"];
+
+/// Tables behind a socket, with everything that a consumer and a streamer create.
+pub(crate) struct Tables {
+    store: Store,
+    address: SocketAddr,
+    _serving: JoinSet<()>,
+}
+
+impl Tables {
+    pub(crate) async fn start() -> Self {
+        Self::under(None).await
+    }
+
+    /// The same where each role may do only what `policies` allow.
+    async fn under(policies: Option<Policies>) -> Self {
+        let store = Store::in_real_time(tally_emulator::Config { policies, ..Default::default() }).await;
+        set_up(&store.connection).await;
+        dynamodb::Checkpoints::new(&store.connection).config(Some(ShardCount::DEFAULT)).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, emulator, mut serving) = (listener.local_addr().unwrap(), store.emulator.clone(), JoinSet::new());
+        serving.spawn(async move { emulator.serve(listener, std::future::pending()).await.unwrap() });
+        Self { store, address, _serving: serving }
+    }
+
+    pub(crate) async fn plant(&self, post: &str, likes: i64) {
+        plant(&self.store.connection, &post_id(post), counter(likes, 1)).await;
+    }
+}
 
 pub(crate) fn command(args: &[&str]) -> Command {
     surrounded(process::command(PROGRAM), args)
@@ -191,7 +219,7 @@ async fn it_is_not_ready_while_it_may_not_read_the_counts_table() {
     let policies = json!([{"PolicyName": "tables", "PolicyDocument": {"Statement": statements}}]);
     let role = json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": policies}});
     let policies = Policies::of(&json!({"Resources": {"Denied": role}})).unwrap();
-    let tables = Tables::of(ShardCount::DEFAULT, Some(policies)).await;
+    let tables = Tables::under(Some(policies)).await;
     let mut command = command(&LISTENING);
     command.env("AWS_ACCESS_KEY_ID", "Denied");
     let (process, address) = ready(spawn(&tables, command)).await;
@@ -207,7 +235,7 @@ async fn it_is_not_ready_while_it_may_not_read_the_counts_table() {
 
 /// A metadata service of an instance that answers every request with 403, or accepts it and does not answer.
 async fn instance(answers: bool) -> (SocketAddr, JoinSet<()>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, mut answering) = (listener.local_addr().unwrap(), JoinSet::new());
     answering.spawn(async move {
         let mut silent = Vec::new();
@@ -269,21 +297,13 @@ async fn with_few_open_files_fewer_connections_are_taken_aloud_and_the_probes_ar
     assert_eq!((&said["connections"], &said["asked"]), (&json!(64), &json!(10_000)));
     let mut idle = Vec::new();
     for _ in 0..200 {
-        idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+        idle.push(TcpStream::connect(address).await.unwrap());
     }
     for path in ["/livez", "/readyz", "/metrics"] {
         assert_eq!(process.get(path).await.unwrap().status, 200, "{path}");
     }
     drop(idle);
     process.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
-    let tables = Tables::of(ShardCount::new(8).unwrap(), None).await;
-    let (code, said) = ended(&tables, &["--shards", "16"], |_| ()).await;
-    assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("--shards is 16") && said.contains("created with 8"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

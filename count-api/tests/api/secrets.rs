@@ -3,9 +3,8 @@
 use tally_testkit::Redis;
 use tally_testkit::process::run;
 
-use crate::engines::Tables;
 use crate::harness::ask_with;
-use crate::process::{command, start};
+use crate::process::{Tables, command, start};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_credential_is_ever_seen() {

@@ -194,38 +194,34 @@ async fn a_listener_is_told_the_list_now_and_at_each_change_at_most_once_a_secon
     let api = boards.api().await;
     loaded(&api, T).await;
     let mut listening = Listening::at(api.address, "/v1/top:stream?window=24h", None).await;
-    let event = async |listening: &mut Listening| {
-        let text = listening.until("\n\n").await;
-        let data = text.lines().find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
-        let id = text.lines().find_map(|line| line.strip_prefix("id: ").map(str::to_owned));
-        (id.unwrap(), serde_json::from_str::<Value>(&data.unwrap()).unwrap())
-    };
-    let (id, first) = event(&mut listening).await;
-    assert_eq!((id, &first["items"]), (format!("{T}.1"), &list(&[("a", 9)])));
+    let (_, id, first) = listening.event().await;
+    assert_eq!((id, &first["items"]), (Some(format!("{T}.1")), &list(&[("a", 9)])));
     // The same list at another moment is not sent again.
     let told = Instant::now();
     boards.ticks(T + 1, Claim::Exact).await;
     loaded(&api, T + 1).await;
     boards.board(1, T + 2, None, &[("c", 7)]).await;
     boards.ticks(T + 2, Claim::Exact).await;
-    let (id, second) = event(&mut listening).await;
-    assert_eq!((id, &second["items"]), (format!("{}.1", T + 2), &list(&[("a", 9), ("c", 7)])));
+    let (_, id, second) = listening.event().await;
+    assert_eq!((id, &second["items"]), (Some(format!("{}.1", T + 2)), &list(&[("a", 9), ("c", 7)])));
     assert!(told.elapsed() >= Duration::from_millis(900) && told.elapsed() < DEADLINE, "{:?}", told.elapsed());
     let seen = format!("{}.1", T + 2);
     let mut again = Listening::at(api.address, "/v1/top:stream?window=24h", Some(&seen)).await;
     boards.ticks(T + 3, Claim::Unknown(Reason::Clock)).await;
-    let (id, third) = event(&mut again).await;
-    assert_eq!((id, &third["reason"]), (format!("{}.0", T + 3), &"clock".into()));
+    let (_, id, third) = again.event().await;
+    assert_eq!((id, &third["reason"]), (Some(format!("{}.0", T + 3)), &"clock".into()));
 }
 
 #[tokio::test]
-async fn what_is_blocked_is_on_no_list_and_the_answer_is_another_one() {
+async fn nothing_is_listed_before_it_is_known_what_is_blocked_and_what_is_blocked_then_makes_another_answer() {
     let mut boards = Boards::new();
     boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;
     boards.board(1, T, None, &[("c", 7), ("d", 4)]).await;
     boards.ticks(T, Claim::Exact).await;
-    boards.broker.create_topic("blocks", 1);
     let api = boards.blocking_api().await;
+    sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(get(api.address, "/v1/top?window=24h").await.status, 503, "there is no such topic yet");
+    boards.broker.create_topic("blocks", 1);
     loaded(&api, T).await;
     let before = get(api.address, "/v1/top?window=24h&k=2").await;
     assert_eq!(before.json()["items"], list(&[("a", 9), ("c", 7)]));
@@ -247,18 +243,6 @@ async fn what_is_blocked_is_on_no_list_and_the_answer_is_another_one() {
     boards.block("c", None).await;
     eventually("none is gone", async || lists(&[("a", 9), ("c", 7)]).await.is_some()).await;
     assert_eq!(lists(&[("a", 9), ("c", 7)]).await.as_deref(), before.header("etag"));
-}
-
-#[tokio::test]
-async fn nothing_is_listed_before_it_is_known_what_is_blocked() {
-    let mut boards = Boards::new();
-    boards.board(0, T, None, &[("a", 9)]).await;
-    boards.ticks(T, Claim::Exact).await;
-    let api = boards.blocking_api().await;
-    sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(get(api.address, "/v1/top?window=24h").await.status, 503, "there is no such topic yet");
-    boards.broker.create_topic("blocks", 1);
-    loaded(&api, T).await;
 }
 
 /// Returns `tally_boards_unreadable_total` of this process. No other test in it adds to that.

@@ -34,9 +34,9 @@ use crate::harness::{begin_topic, log};
 const BUSY: Duration = Duration::from_secs(90);
 const QUIET: Duration = Duration::from_secs(40);
 
-/// The events and rows of one counter, the stream of their changes, and the log.
+/// The events and rows of the likes of `p`, the stream of their changes, and the log.
+#[derive(Default)]
 struct Rows {
-    id: CounterId,
     likes: i64,
     /// The total of the acknowledged events, from each moment on.
     history: Vec<(UnixMillis, i64)>,
@@ -54,21 +54,10 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(id: CounterId) -> Self {
+    fn new() -> Self {
         let shards = vec![Opening { shard: stream_shard(), at: None, fed: BEGAN }];
         let opened = (BEGAN, Message { read: BEGAN, body: Body::Opened(Opened { shards, ended: Vec::new() }) });
-        Self {
-            id,
-            likes: 0,
-            history: vec![(BEGAN, 0)],
-            waiting: VecDeque::new(),
-            unread: VecDeque::new(),
-            written: 0,
-            sent: 0,
-            log: vec![opened],
-            corrections: 0,
-            loss: None,
-        }
+        Self { history: vec![(BEGAN, 0)], log: vec![opened], ..Self::default() }
     }
 
     fn acknowledge(&mut self, now: UnixMillis, gain: i64) {
@@ -102,17 +91,17 @@ impl Rows {
             back: sequence(back),
             to: sequence(self.sent),
             fed: Some(fed),
-            entries: read.into_iter().map(|(sequence, written, gain)| self.entry(sequence, written, gain)).collect(),
+            entries: read.into_iter().map(|(sequence, written, gain)| Self::entry(sequence, written, gain)).collect(),
         };
         let losses = self.loss.iter().map(|(number, ..)| *number).collect();
         self.append(now, Body::Sections { sections: vec![section], losses });
     }
 
-    fn entry(&self, sequence: u64, written: UnixMillis, gain: i64) -> Entry {
+    fn entry(sequence: u64, written: UnixMillis, gain: i64) -> Entry {
         let side = |weight| Side { weight, ..Side::default() };
         let member = MemberKey::new(&format!("u-{sequence}")).unwrap();
         let effect = Effect::Weighed { member, before: side(0), after: side(gain) };
-        Entry { key: key(&self.id), effect, second: written.0 / 1000, sequence: sequence.into() }
+        Entry { key: key(&likes("p")), effect, second: written.0 / 1000, sequence: sequence.into() }
     }
 
     /// Loses the unread changes, and announces that.
@@ -130,7 +119,7 @@ impl Rows {
     fn repair(&mut self, now: UnixMillis) {
         let Some((number, announced, add)) = self.loss.take() else { return };
         let parts = [(Shard::new(0).unwrap(), Amend::Add(add))].into();
-        let (counter, seen) = (self.id.clone(), self.corrections);
+        let (counter, seen) = (likes("p"), self.corrections);
         self.append(now, Body::Correction(Correction { counter, parts, seen, loss: Some(announced) }));
         self.corrections += 1;
         self.append(now, Body::Repaired(number));
@@ -171,7 +160,7 @@ impl Run {
         begin_topic(&world.claims, "likes", PARTITIONS as usize).await;
         *world.cache.delays.lock() = Some((chance.fork(), 2 * SECOND));
         world.store.faults([Rule::new(Fault::Latency { min_ms: 0, max_ms: 3_000 }).on("BatchGetItem")]);
-        Self { world, rows: Mutex::new(Rows::new(likes("p"))), chance, exact: Mutex::default() }
+        Self { world, rows: Mutex::new(Rows::new()), chance, exact: Mutex::default() }
     }
 
     async fn pause(&self, most: Duration) {

@@ -89,17 +89,6 @@ async fn an_entry_that_is_absent_is_0_beside_a_standing_that_is_believed_and_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_region_that_was_named_before_a_standing_is_added_up_beside_it() {
-    let (world, p) = World::counted(Beginning::default()).await;
-    assert!(world.says(&p).await.served.exact, "there is no other Region");
-    // A fold stores the names and goes on.
-    name(&world.store.connection, &["us"]).await;
-    world.stood(&p, &standing(7, 2 * SECOND)).await;
-    let answer = world.says(&p).await;
-    assert!(!answer.served.exact, "nothing is known of the other Region: {answer:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_region_that_is_named_while_the_standings_are_being_read_is_added_up_beside_them() {
     let (world, p) = World::counted(Beginning::default()).await;
     let slow = Rule::new(Fault::Latency { min_ms: 900, max_ms: 900 }).on("BatchGetItem").table("checkpoints");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tally_core::event::partition_of;
-use tally_core::ids::{CounterId, CounterKind, CounterName};
+use tally_core::ids::CounterId;
 use tally_core::register::Generation;
 use tally_core::topic::Offset;
 use tokio::time::sleep;
@@ -78,19 +78,6 @@ async fn a_number_from_the_cache_is_as_of_what_was_known_beside_the_standing_of_
     assert_eq!((answer.likes, answer.exact, answer.as_of), (4, true, after(3 * SECOND)));
     world.tell(&mut hold, &p, &counter(4, 8), Some(&standing(10, 7 * SECOND))).await;
     assert_eq!(world.count(&p).await.served.as_of, after(5 * SECOND));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sum_is_as_of_the_least_of_all_partitions_of_its_topic() {
-    let (world, p) = world().await;
-    let score = CounterId { name: CounterName::new("score", CounterKind::Sum).unwrap(), ..p.clone() };
-    world.write(&score, counter(9, 5)).await;
-    for index in 0..PARTITIONS {
-        assert_eq!(said(&world, &score).await, None, "{index} partitions have none");
-        world.keep("likes", index, 9 * SECOND, Some((5 + index) * SECOND)).await;
-    }
-    assert_eq!(said(&world, &score).await, Some(5 * SECOND));
-    assert_eq!(said(&world, &p).await, Some((5 + partition(&p)) * SECOND), "a set asks its own alone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,21 +46,6 @@ async fn ten_thousand_misses_of_one_post_are_one_read_of_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_batches_that_name_one_missing_post_are_one_read_of_it() {
-    let (world, hot) = hot(SECOND, false).await;
-    let batch = [hot.clone(), likes("cold"), hot.clone()];
-    let asking = join_all((0..10_000).map(|_| world.reader.counts(&batch)));
-    let alone = join_all((0..100).map(|_| world.count(&hot)));
-    let (answers, alone) = tokio::join!(asking, alone);
-    for answer in answers {
-        let likes: Vec<_> = answer.0.into_iter().map(|answer| answer.unwrap().served.likes).collect();
-        assert_eq!(likes, [7, 0, 7]);
-    }
-    assert!(alone.iter().all(|answer| answer.served.likes == 7));
-    assert_eq!(world.slow_reads(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn clients_that_leave_neither_end_a_read_nor_begin_it_again_and_what_it_read_is_kept() {
     let (world, hot) = hot(SECOND, false).await;
     for _ in 0..1_000 {
