@@ -44,9 +44,6 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 /// What is said of a `--local-ttl` that is longer.
 const TOO_LONG: &str = "must be at most 1s: after a correction, the old count may be answered for this long";
 
-/// How long a read of the tables may wait for its turn.
-const PATIENCE: Duration = Duration::from_millis(100);
-
 /// Serves counts of likes over HTTP
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tally-count-api", version)]
@@ -164,8 +161,13 @@ pub struct Config {
     #[arg(long, env = "TALLY_CACHE_BUDGET", default_value = "30ms", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
     pub cache_budget: Duration,
 
-    #[command(flatten)]
-    pub table: Bounds,
+    /// Concurrent reads of the tables; the excess waits 100 ms, then gets 503 with Retry-After
+    #[arg(long, env = "TALLY_TABLE_CONCURRENCY", default_value_t = 256, value_parser = within(1..=tally_service::http::MOST_CONNECTIONS), value_name = "COUNT", help_heading = "Reading")]
+    pub table_concurrency: usize,
+
+    /// How long a read of the tables may take
+    #[arg(long, env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
+    pub table_budget: Duration,
 
     /// Posts that streams of live counts listen to at once; each stream counts each of its posts
     #[arg(long, env = "TALLY_LISTENERS", default_value_t = 5_000, value_parser = within::<usize>(1..), value_name = "COUNT", help_heading = "Reading")]
@@ -191,30 +193,6 @@ pub struct Config {
     /// How long an acknowledgement may take
     #[arg(long, env = "TALLY_WRITE_BUDGET", default_value = "5s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Writing")]
     pub write_budget: Duration,
-}
-
-/// Bounds of the reads of the tables.
-#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
-#[command(about = None, long_about = None)]
-pub struct Bounds {
-    /// Concurrent reads of the tables; the excess waits 100 ms, then gets 503 with Retry-After
-    #[arg(
-        long = "table-concurrency",
-        env = "TALLY_TABLE_CONCURRENCY",
-        default_value_t = 256,
-        value_parser = within(1..=tally_service::http::MOST_CONNECTIONS),
-        value_name = "COUNT",
-        help_heading = "Reading"
-    )]
-    pub concurrency: usize,
-
-    /// How long a read of the tables may take
-    #[arg(long = "table-budget", env = "TALLY_TABLE_BUDGET", default_value = "2s", value_parser = positive_duration(), value_name = "SPAN", help_heading = "Reading")]
-    pub budget: Duration,
-
-    /// How long a read may wait for its turn.
-    #[arg(skip = PATIENCE)]
-    pub patience: Duration,
 }
 
 /// The defaults.

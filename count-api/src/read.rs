@@ -48,7 +48,6 @@ pub use timing::Timing;
 use gate::no_answer;
 
 pub use crate::answer::Answer;
-pub use crate::args::Bounds;
 use crate::args::Config;
 use crate::definitions::FollowDefinitions;
 use crate::error::{Problem, Result};
@@ -95,7 +94,8 @@ impl Reader {
     ) -> anyhow::Result<Self> {
         let follow = FollowStandings::begin(config, tables, definitions, whole, host).await?;
         let counters = Arc::new(Counters::new(tables));
-        let table = Table::new(Arc::clone(&counters), Arc::new(TableGate::new(config.table)));
+        let gate = TableGate::new(config.table_concurrency, config.table_budget);
+        let table = Table::new(Arc::clone(&counters), Arc::new(gate));
         let (negatives, recounter) = Negatives::new(counters, Recounts::new(tables), shards, host.clock());
         let layers = Layers {
             cache: cache.map(|cache| SharedCache::new(cache, config.cache_budget)),

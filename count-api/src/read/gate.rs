@@ -2,42 +2,45 @@
 //! long for their turn are refused.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::args::Bounds;
 use crate::error::{LoggedCause, Problem, Result};
 use crate::metrics::{TABLE_READS, TABLE_REFUSED};
 
-/// Limits reads of the tables to the number in its bounds.
+/// How long a read of the tables may wait for its turn.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Limits reads of the tables.
 pub struct TableGate {
-    bounds: Bounds,
     permits: Semaphore,
+    budget: Duration,
 }
 
 impl TableGate {
-    pub fn new(bounds: Bounds) -> Self {
-        Self { bounds, permits: Semaphore::new(bounds.concurrency) }
+    /// Lets so many reads run at once, each for at most `budget`, its wait included.
+    pub fn new(concurrency: usize, budget: Duration) -> Self {
+        Self { permits: Semaphore::new(concurrency), budget }
     }
 
     /// Runs `read` once it is its turn, and returns its result.
     pub async fn read<T>(&self, read: impl Future<Output = Outcome<T>>) -> Result<T> {
         let began = Instant::now();
-        let turn = timeout(self.bounds.patience, self.permits.acquire()).await;
+        let turn = timeout(PATIENCE, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = turn else {
             TABLE_REFUSED.counter(&[]).increment(1);
             return Err(Problem::Busy);
         };
-        let (outcome, result) = match timeout_at(began + self.bounds.budget, read).await {
+        let (outcome, result) = match timeout_at(began + self.budget, read).await {
             Ok(Ok(value)) => ("ok", Ok(value)),
             Ok(Err(fault)) => (fault.class(), Err(no_answer(&fault))),
-            Err(_) => (
-                "slow",
-                Err(Problem::StoreAway(LoggedCause::new(&format!("no answer within {:?}", self.bounds.budget)))),
-            ),
+            Err(_) => {
+                ("slow", Err(Problem::StoreAway(LoggedCause::new(&format!("no answer within {:?}", self.budget)))))
+            }
         };
         TABLE_READS.histogram(&[outcome]).record(began.elapsed());
         result
@@ -53,13 +56,11 @@ pub(super) fn no_answer(fault: &Fault) -> Problem {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
-    use std::time::Duration;
 
     use super::*;
 
     fn gate(concurrency: usize) -> TableGate {
-        let (patience, budget) = (Duration::from_millis(100), Duration::from_secs(2));
-        TableGate::new(Bounds { concurrency, patience, budget })
+        TableGate::new(concurrency, Duration::from_secs(2))
     }
 
     #[tokio::test(start_paused = true)]
@@ -68,7 +69,7 @@ mod tests {
         let held = table.permits.try_acquire().unwrap();
         let began = Instant::now();
         assert_eq!(table.read(ready(Ok(1))).await, Err(Problem::Busy));
-        assert_eq!(began.elapsed(), Duration::from_millis(100));
+        assert_eq!(began.elapsed(), PATIENCE);
         drop(held);
         assert_eq!(table.read(ready(Ok(1))).await, Ok(1));
     }

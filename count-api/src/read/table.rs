@@ -123,12 +123,11 @@ mod tests {
     use tally_testkit::{BEGAN, Store};
 
     use super::*;
-    use crate::args::Config;
 
     #[tokio::test(start_paused = true)]
     async fn a_process_whose_table_was_denied_is_ready_again_once_the_table_answers() {
         let (store, host) = (Store::start().await, Host::new("test").with_clock(Clock::starting_at(BEGAN)));
-        let gate = Arc::new(TableGate::new(Config::default().table));
+        let gate = Arc::new(TableGate::new(1, PATIENCE));
         let table = Table::new(Arc::new(Counters::new(&store.connection)), gate);
         let ask = AskTable { table, clock: host.clock(), readiness: host.readiness().clone() };
         ask.readiness.not_ready(CONDITION, "denied");

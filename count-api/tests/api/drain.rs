@@ -18,7 +18,7 @@ async fn asking(address: SocketAddr, post: &str) -> TcpStream {
 async fn answers_under_way_are_finished_and_idle_connections_end_at_once() {
     let mut config = Config::default();
     // Without the stop, nothing here ends an idle connection or an answer.
-    (config.limits.header_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
+    (config.limits.header_time, config.table_budget) = (2 * DEADLINE, 2 * DEADLINE);
     let api = Api::start(config, With::default()).await;
     api.plant("p", 3, 3).await;
     let silent = TcpStream::connect(api.address).await.unwrap();

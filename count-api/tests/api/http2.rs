@@ -110,7 +110,7 @@ async fn headers_past_the_limit_are_refused_and_the_connection_lives_on() {
 #[tokio::test]
 async fn answers_under_way_are_finished_when_the_process_ends_and_streams_end() {
     let mut config = Config::default();
-    (config.limits.header_time, config.table.budget) = (2 * DEADLINE, 2 * DEADLINE);
+    (config.limits.header_time, config.table_budget) = (2 * DEADLINE, 2 * DEADLINE);
     let api = Api::start(config, With::default()).await;
     api.plant("p", 3, 3).await;
     let (idle, busy) = (Client::of(api.address).await, Client::of(api.address).await);

@@ -1,4 +1,4 @@
-//! Tests the API from outside, over HTTP: its routes over the emulator and a real Redis, under load and under attack.
+//! Tests the API from outside: its routes over the emulator, its reads of counts, its process, and what attackers send.
 
 #![cfg(test)]
 

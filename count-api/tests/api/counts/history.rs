@@ -21,7 +21,6 @@ use tally_core::ids::{CounterId, MemberKey, Sequence, Shard, StreamShard};
 use tally_core::time::UnixMillis;
 use tally_count_api::Config;
 use tally_count_api::read::Answer;
-use tally_count_api::read::Bounds;
 use tally_emulator::{Fault, Rule};
 use tally_service::Chance;
 use tally_testkit::BEGAN;
@@ -151,9 +150,9 @@ struct Run {
 impl Run {
     async fn start(seed: u64) -> Self {
         let chance = Chance::seeded(seed);
-        let table = Bounds { budget: 30 * SECOND, ..Config::default().table };
+        let table_budget = 30 * SECOND;
         let local_ttl = if seed.is_multiple_of(2) { Duration::ZERO } else { SECOND };
-        let config = Config { local_ttl, table, cache_budget: 10 * SECOND, ..Config::default() };
+        let config = Config { local_ttl, table_budget, cache_budget: 10 * SECOND, ..Config::default() };
         let world =
             World::with(Beginning { config, cached: !seed.is_multiple_of(4), all_rows: false, ..Beginning::default() })
                 .await;

@@ -6,7 +6,6 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tally_core::ids::CounterId;
 use tally_count_api::Config;
-use tally_count_api::read::Bounds;
 use tally_emulator::{Fault, Rule};
 use tally_service::Condition;
 use tokio::time::sleep;
@@ -19,8 +18,7 @@ fn is_ready(world: &World, condition: &str) -> Option<bool> {
 
 /// Starts with a post with seven likes, and makes reads of the table take half a second.
 async fn hot(local_ttl: Duration, cached: bool) -> (World, CounterId) {
-    let table = Bounds { budget: 20 * SECOND, ..Config::default().table };
-    let config = Config { table, local_ttl, cache_budget: SECOND / 20, ..Config::default() };
+    let config = Config { table_budget: 20 * SECOND, local_ttl, cache_budget: SECOND / 20, ..Config::default() };
     let beginning = Beginning { config, cached, ..Beginning::default() };
     let (world, hot) = (Box::pin(World::with(beginning)).await, likes("hot"));
     world.write(&hot, counter(7, 5)).await;

@@ -194,8 +194,8 @@ impl Apps<'_> {
     }
 
     pub(super) fn api(&self) -> api::App {
-        let table = api::read::Bounds { budget: self.profile.table_budget, ..api::Config::default().table };
-        let config = api::Config { local_ttl: self.profile.local_ttl, table, ..api::Config::default() };
+        let (local_ttl, table_budget) = (self.profile.local_ttl, self.profile.table_budget);
+        let config = api::Config { local_ttl, table_budget, ..api::Config::default() };
         let cache = self.profile.cached.then(|| self.cache());
         let ports = api::Ports { cache, ..api::Ports::over(self.connection) };
         api::App::with_ports(None, config, ports)
