@@ -13,7 +13,7 @@ use axum::Router;
 use axum::routing::get;
 use clap::{Parser, ValueEnum};
 use tally_core::format::Format;
-use tally_service::metrics::{Catalogue, Kind, Metric, Unit};
+use tally_service::metrics::Catalogue;
 use tally_service::{
     App, Arguments, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, Task, parse_duration,
 };
@@ -77,13 +77,9 @@ impl Arguments for Args {
     }
 }
 
-const BEATS: Metric = Metric {
-    name: "tally_heartbeats_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    labels: &[],
-    description: "Beats logged.",
-};
+tally_service::catalogue! {
+    BEATS: Counter Count "tally_heartbeats_total" [], "Beats logged.";
+}
 
 struct Heartbeat {
     greeting: String,
@@ -92,7 +88,7 @@ struct Heartbeat {
 
 impl Program for Heartbeat {
     type Args = Args;
-    const METRICS: &'static [Catalogue] = &[Catalogue(&[BEATS])];
+    const METRICS: &'static [Catalogue] = &[CATALOGUE];
 
     async fn build(args: Args) -> anyhow::Result<Self> {
         Ok(Self { greeting: Invalid::required("greeting", args.greeting.clone())?, args })

@@ -316,15 +316,6 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_documented_ones_and_a_binary_can_have_its_own_admin_port() {
-        let args = parse(&[]).unwrap();
-        assert_eq!(args.common.shutdown_grace, Duration::from_secs(25));
-        assert_eq!(args.common.admin_listen.to_string(), "127.0.0.1:9099");
-        assert_eq!((args.common.check, args.common.log_format), (false, LogFormat::Pretty));
-        assert_eq!((args.store.table_prefix.as_str(), args.store.shards), ("", None));
-    }
-
-    #[test]
     fn a_bad_value_is_refused_with_the_name_of_its_flag() {
         let bad = [
             ["--log-format", "xml"],
@@ -352,19 +343,9 @@ mod tests {
             let args = super::parse::<TestArgs>(given.map(OsString::from).collect(), &mut invalid);
             (args, invalid.to_string())
         };
-        let given = [
-            "--log-format",
-            "x",
-            "--shards=x",
-            "--brokers",
-            "b:9092",
-            "--admin-listen",
-            "--log",
-            "x",
-            "--shards",
-            "13",
-        ];
-        let (args, said) = read(&given);
+        let words = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+        let (args, said) =
+            read(&words("--log-format x --shards=x --brokers b:9092 --admin-listen --log x --shards 13"));
         assert_eq!(args.map(|args| (args.brokers, args.store.shards)).unwrap(), (Some("b:9092".to_owned()), None));
         let named: Vec<_> = said.split("; ").filter_map(|said| said.split(" (TALLY_").next()).collect();
         assert_eq!(named[..4], ["--log-format", "--shards", "--admin-listen", "--log"], "{said}");
@@ -376,20 +357,7 @@ mod tests {
             format!("--broker: {none}{similar}; --nothing: {none}{nothing}; --brokers: {none}{one_word}; --shards (");
         assert!(args.is_ok() && said.starts_with(&expected) && !said.contains("canary"), "{said}");
         assert!(read(&["--shards", "13", "-x"]).0.unwrap_err().is_some());
-        let (args, said) = read(&[
-            "--without",
-            "1",
-            "--brokers",
-            "b",
-            "--log",
-            "info",
-            "--log",
-            "info",
-            "--check",
-            "--check",
-            "--shards",
-            "13",
-        ]);
+        let (args, said) = read(&words("--without 1 --brokers b --log info --log info --check --check --shards 13"));
         assert!(args.unwrap().brokers.is_some_and(|brokers| brokers == "b"), "{said}");
         let twice = "--log (TALLY_LOG): is given more than once; --check: is given more than once; --shards (";
         assert!(said.starts_with(twice) && said.ends_with("; --without: contradicts --brokers"), "{said}");

@@ -22,7 +22,8 @@ pub(crate) fn setting(flag: &str) -> String {
 ///     invalid.ensure("batch-rows", args.rows <= 99, "must be at most 99");
 ///     invalid
 /// }
-/// assert_eq!(check(&Args { brokers: None, rows: 100 }).len(), 2);
+/// let problems = check(&Args { brokers: None, rows: 100 }).to_string();
+/// assert!(problems.contains("--brokers") && problems.contains("--batch-rows"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", .0.join("; "))]
@@ -35,9 +36,7 @@ impl Invalid {
     }
 
     pub fn setting(flag: &str, problem: impl Into<String>) -> Self {
-        let mut invalid = Self::none();
-        invalid.add(flag, problem);
-        invalid
+        Self::variable(&setting(flag), problem)
     }
 
     pub fn variable(variable: &str, problem: impl Into<String>) -> Self {
@@ -102,10 +101,6 @@ impl Invalid {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
     }
 }
 

@@ -20,7 +20,6 @@ mod supervisor;
 mod task;
 pub mod telemetry;
 mod variables;
-mod wait;
 
 pub use args::{
     CommonArgs, Listen, StoreArgs, defaults, duration, parse_duration, positive_duration, reference, text, within,

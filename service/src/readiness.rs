@@ -122,16 +122,4 @@ mod tests {
         two.clear();
         assert!(whole.report().ready);
     }
-
-    #[test]
-    fn the_report_names_each_failing_condition_and_its_reason() {
-        let readiness = Readiness::new();
-        readiness.ready("store");
-        readiness.not_ready("kafka", "no assignment");
-        let json = serde_json::to_string(&readiness.report()).unwrap();
-        assert_eq!(
-            json,
-            r#"{"ready":false,"conditions":{"kafka":{"state":"not_ready","reason":"no assignment"},"store":{"state":"ready"}}}"#
-        );
-    }
 }

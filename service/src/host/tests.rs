@@ -2,10 +2,6 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tally_core::backoff::Backoff;
-use tally_core::fault::Fault;
-use tokio::time::Instant;
-
 use super::*;
 use crate::telemetry::tests::Captured;
 use crate::{Condition, Exit, How, Stop, Stopped, UnixMillis};

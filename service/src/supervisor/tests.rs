@@ -76,31 +76,6 @@ async fn a_stage_is_asked_to_stop_once_the_previous_one_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_sent_before_the_source_stopped_are_drained_by_the_sink() {
-    let (host, diary) = (Host::new("test"), Diary::new());
-    let (sender, mut receiver) = mpsc::channel(4);
-    host.spawn(Stage::Intake, "source", |stop: Stop| async move {
-        for sent in 0..4 {
-            sender.send(sent).await.expect("the sink reads on");
-        }
-        stop.requested().await;
-        Ok(())
-    });
-    let sunk = diary.clone();
-    // The sink ends when its channel closes, which may happen before its own stage is asked to stop.
-    host.spawn(Stage::Work, "sink", move |_| async move {
-        while let Some(row) = receiver.recv().await {
-            sleep(Duration::from_secs(1)).await;
-            sunk.note(&format!("row {row}"));
-        }
-        Ok(())
-    });
-    tokio::task::yield_now().await;
-    assert_eq!(host.shut_down(GRACE).await, Shutdown::default());
-    assert_eq!(diary.lines(), ["1s row 0", "2s row 1", "3s row 2", "4s row 3"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_sink_may_end_with_its_channel_before_its_stage_is_asked_to_stop() {
     let host = Host::new("test");
     let (sender, mut receiver) = mpsc::channel::<()>(1);

@@ -53,6 +53,26 @@ fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
     captured.text()
 }
 
+/// The one event that is logged as JSON.
+fn event(emit: impl FnOnce()) -> Value {
+    serde_json::from_str(&logged(LogFormat::Json, emit)).unwrap()
+}
+
+/// A subscriber that writes JSON to `writer`.
+fn info<W: Write + Send + 'static>(writer: Gathered<W>) -> Box<dyn Subscriber + Send + Sync> {
+    attend();
+    subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), writer)
+}
+
+/// Waits in real time, since the thread of the log knows no other.
+fn soon(what: &str, holds: impl Fn() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{what}");
+        std::thread::yield_now();
+    }
+}
+
 /// Every byte value as a character, and the separators that only Unicode has.
 fn hostile() -> impl Iterator<Item = String> {
     let bytes = (0..=u8::MAX).map(|byte| format!("a{}b", char::from(byte)));
@@ -70,23 +90,19 @@ fn an_event_stays_on_one_line_whatever_bytes_it_contains() {
                 tracing::info!(plain = text, shown = %text, debugged = ?text.as_bytes(), %error, "message {text}");
             });
             let line = output.strip_suffix('\n').expect("an event ends its line");
-            assert!(!line.is_empty() && !line.contains(one_line_breakers), "{format:?} {text:?}: {line:?}");
+            let breaks = |c: char| c.is_control() || "\u{85}\u{2028}\u{2029}".contains(c);
+            assert!(!line.is_empty() && !line.contains(breaks), "{format:?} {text:?}: {line:?}");
         }
     }
-}
-
-fn one_line_breakers(c: char) -> bool {
-    c.is_control() || "\u{85}\u{2028}\u{2029}".contains(c)
 }
 
 #[test]
 fn a_json_event_preserves_its_fields() {
     for text in hostile() {
-        let output = logged(LogFormat::Json, || {
+        let event = event(|| {
             let _span = tracing::info_span!("task", name = text).entered();
             tracing::info!(plain = text, "message {text}");
         });
-        let event: Value = serde_json::from_str(&output).unwrap();
         assert_eq!(event["plain"], Value::from(text.clone()));
         assert_eq!(event["message"], Value::from(format!("message {text}")));
         assert_eq!(event["spans"][0]["name"], Value::from("task"));
@@ -94,48 +110,31 @@ fn a_json_event_preserves_its_fields() {
 }
 
 #[test]
-fn an_event_names_its_service_and_task() {
-    let output = logged(LogFormat::Json, || {
-        let _span = tracing::error_span!("task", service = "tally-test", task = "reader").entered();
-        tracing::info!(rows = 3, "flushed");
-    });
-    let event: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!((&event["spans"][0]["service"], &event["spans"][0]["task"]), (&"tally-test".into(), &"reader".into()));
-    assert_eq!((&event["level"], &event["rows"]), (&"INFO".into(), &3.into()));
-}
-
-#[test]
 fn installing_twice_is_allowed_and_a_panic_is_logged() {
     let filter: Filter = "info".parse().unwrap();
     install(LogFormat::Json, &filter);
     install(LogFormat::Pretty, &filter);
-    let output = logged(LogFormat::Json, || {
+    let event = event(|| {
         let _ = std::panic::catch_unwind(|| panic!("line one\nline two"));
     });
-    let event: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(event["message"], "panicked: line one\nline two");
-    assert!(event["location"].as_str().unwrap().contains("telemetry"), "{output}");
+    assert!(event["location"].as_str().unwrap().contains("telemetry"), "{event}");
 }
 
 #[test]
 fn request_events_are_buffered_and_any_other_event_flushes_them_in_order() {
     let (captured, gathered) = gathered();
-    let format = LogFormat::Json;
-    attend();
-    tracing::subscriber::with_default(
-        subscriber(format, Level::new(&"info".parse().unwrap()), gathered.clone()),
-        || {
-            tracing::info!(target: "tally_test::access", "first");
-            tracing::info!(target: "tally_test::access", "second");
-            assert_eq!(captured.text(), "");
-            tracing::info!("third");
-            assert_eq!(captured.text().lines().count(), 3);
-            tracing::info!(target: "tally_test::access", "fourth");
-            tracing::warn!(target: "tally_test::access", "fifth");
-            assert_eq!(captured.text().lines().count(), 5);
-            tracing::info!(target: "tally_test::access", "sixth");
-        },
-    );
+    tracing::subscriber::with_default(info(gathered.clone()), || {
+        tracing::info!(target: "tally_test::access", "first");
+        tracing::info!(target: "tally_test::access", "second");
+        assert_eq!(captured.text(), "");
+        tracing::info!("third");
+        assert_eq!(captured.text().lines().count(), 3);
+        tracing::info!(target: "tally_test::access", "fourth");
+        tracing::warn!(target: "tally_test::access", "fifth");
+        assert_eq!(captured.text().lines().count(), 5);
+        tracing::info!(target: "tally_test::access", "sixth");
+    });
     gathered.write_out();
     let text = captured.text();
     let said = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].clone());
@@ -147,29 +146,18 @@ fn the_buffer_is_bounded_in_bytes_and_in_time() {
     const EVENTS: usize = 1_000;
     let (captured, gathered) = gathered();
     let attended = gathered.clone();
-    attend();
-    tracing::subscriber::with_default(
-        subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered),
-        || {
-            for _ in 0..EVENTS {
-                tracing::info!(target: "tally_test::access", text = "x".repeat(5_000), "request");
-            }
-            let written = captured.text().len();
-            assert!(written > 4 * 1024 * 1024, "{written} bytes");
-            std::thread::spawn(move || attended.attend());
-            let lines = |lines| {
-                let began = tokio::time::Instant::now();
-                while captured.text().lines().count() < lines {
-                    assert!(began.elapsed() < std::time::Duration::from_secs(30), "there are no {lines} lines");
-                    std::thread::yield_now();
-                }
-            };
-            lines(EVENTS);
-            // The event is written after the time limit, although the buffer is nearly empty.
-            tracing::info!(target: "tally_test::access", "request");
-            lines(EVENTS + 1);
-        },
-    );
+    tracing::subscriber::with_default(info(gathered), || {
+        for _ in 0..EVENTS {
+            tracing::info!(target: "tally_test::access", text = "x".repeat(5_000), "request");
+        }
+        let written = captured.text().len();
+        assert!(written > 4 * 1024 * 1024, "{written} bytes");
+        std::thread::spawn(move || attended.attend());
+        soon("every line is written", || captured.text().lines().count() == EVENTS);
+        // The event is written after the time limit, although the buffer is nearly empty.
+        tracing::info!(target: "tally_test::access", "request");
+        soon("the last line is written", || captured.text().lines().count() == EVENTS + 1);
+    });
 }
 
 #[test]
@@ -182,17 +170,13 @@ fn a_request_does_not_wait_for_the_disk_and_lines_keep_their_order() {
     let disk = captured.0.lock();
     let (done, answered) = std::sync::mpsc::channel();
     let speaker = std::thread::spawn(move || {
-        attend();
-        tracing::subscriber::with_default(
-            subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered),
-            || {
-                for number in 0..EVENTS {
-                    tracing::info!(target: "tally_test::access", number, text = "x".repeat(1_000), "request");
-                }
-                done.send(()).unwrap();
-                tracing::info!(number = EVENTS, "something else");
-            },
-        );
+        tracing::subscriber::with_default(info(gathered), || {
+            for number in 0..EVENTS {
+                tracing::info!(target: "tally_test::access", number, text = "x".repeat(1_000), "request");
+            }
+            done.send(()).unwrap();
+            tracing::info!(number = EVENTS, "something else");
+        });
     });
     answered.recv_timeout(std::time::Duration::from_secs(30)).expect("requests do not wait while nothing is written");
     drop(disk);
@@ -230,9 +214,7 @@ fn lines_that_cannot_be_written_are_dropped_and_reported_later_without_a_panic()
     let disk = Disk::default();
     let gathered = Gathered::new(disk.clone());
     let attended = gathered.clone();
-    let subscribed = subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered.clone());
-    let said = subscriber(LogFormat::Json, Level::new(&"info".parse().unwrap()), gathered);
-    attend();
+    let (subscribed, said) = (info(gathered.clone()), info(gathered));
     std::thread::spawn(move || tracing::subscriber::with_default(said, || attended.attend()));
     tracing::subscriber::with_default(subscribed, || {
         *disk.room.lock() = 20;
@@ -241,11 +223,7 @@ fn lines_that_cannot_be_written_are_dropped_and_reported_later_without_a_panic()
         *disk.room.lock() = 1 << 20;
         tracing::info!("first");
     });
-    let began = tokio::time::Instant::now();
-    while !disk.written.text().contains("could not be written to standard error") {
-        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{}", disk.written.text());
-        std::thread::yield_now();
-    }
+    soon("it is reported", || disk.written.text().contains("could not be written to standard error"));
     let text = disk.written.text();
     let (torn, whole) = text.split_once('\n').unwrap();
     assert_eq!(torn.len(), 20, "{torn}");
@@ -260,7 +238,7 @@ fn gathered() -> (Captured, Gathered<Captured>) {
 
 #[test]
 fn a_json_event_preserves_the_types_of_its_values() {
-    let output = logged(LogFormat::Json, || {
+    let event = event(|| {
         let outer = tracing::info_span!("outer", depth = 1, later = tracing::field::Empty);
         let _outer = outer.enter();
         outer.record("later", "known now");
@@ -279,7 +257,6 @@ fn a_json_event_preserves_the_types_of_its_values() {
             "back\\slash"
         );
     });
-    let event: Value = serde_json::from_str(&output).unwrap();
     let time = event["timestamp"].as_str().unwrap();
     assert!(time.ends_with('Z') && time.len() == "2026-01-02T03:04:05.678901Z".len(), "{time}");
     let expected = serde_json::json!({
@@ -301,10 +278,7 @@ fn a_json_event_preserves_the_types_of_its_values() {
 
 #[test]
 fn a_field_cannot_replace_a_standard_member_of_a_json_event() {
-    let output = logged(LogFormat::Json, || {
-        tracing::info!(level = 7, timestamp = "then", spans = false, levels = 8, "said");
-    });
-    let event: Value = serde_json::from_str(&output).unwrap();
+    let event = event(|| tracing::info!(level = 7, timestamp = "then", spans = false, levels = 8, "said"));
     assert_eq!((&event["level"], &event["level_"], &event["levels"]), (&"INFO".into(), &7.into(), &8.into()));
     assert_eq!((&event["timestamp_"], &event["spans_"]), (&"then".into(), &false.into()));
     assert_ne!(event["timestamp"], "then");
