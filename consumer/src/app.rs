@@ -57,13 +57,16 @@ impl App {
     ) -> Self {
         Self { shards, settings, ports, tables }
     }
+}
 
-    fn consume(self, host: &Host, shards: ShardCount) -> anyhow::Result<()> {
+impl tally_service::App for App {
+    async fn start(self, host: Host) -> anyhow::Result<()> {
+        let shards = Deployment { tables: &self.tables, shards: self.shards }.create(&host).await?;
         let intake = (self.ports.join)().context("cannot join the group")?;
         let Self { settings, ports: Ports { producer, reader, .. }, tables, .. } = self;
         let letters = settings.topics.letters();
         let reads_letters = reader(&letters).context("cannot set up a reader")?;
-        kafka::NeededTopic::watch(host, "dead letters", reads_letters, &letters, "dead letters");
+        kafka::NeededTopic::watch(&host, "dead letters", reads_letters, &letters, "dead letters");
         let shared = Arc::new(Shared {
             registers: Registers::new(&tables),
             claims: Claims::new(&tables, host.clock()),
@@ -88,13 +91,6 @@ impl App {
         // The membership outlives the partitions' workers, which give their partitions back to it.
         host.spawn(Stage::Support, "membership", kafka::Membership { on_rebalance, on_fault, ..membership });
         Ok(())
-    }
-}
-
-impl tally_service::App for App {
-    async fn start(self, host: Host) -> anyhow::Result<()> {
-        let shards = Deployment { tables: &self.tables, shards: self.shards }.create(&host).await?;
-        self.consume(&host, shards)
     }
 }
 

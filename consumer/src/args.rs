@@ -162,40 +162,12 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_named_at_once() {
-        let bad = [
-            "--batch-rows",
-            "26",
-            "--tombstones",
-            "59m",
-            "--concurrency",
-            "0",
-            "--sasl",
-            "plain",
-            "--tls-key",
-            "/nowhere",
-        ];
-        let said = Args::checked(&bad).unwrap_err();
-        for flag in [
-            "brokers",
-            "batch-rows",
-            "tombstones",
-            "concurrency",
-            "sasl-user",
-            "sasl-password",
-            "tls-key",
-            "tls-certificate",
-        ] {
+        let bad = "--batch-rows 26 --batch-bytes 0 --tombstones 59m --concurrency 0 --sasl plain --tls-key /nowhere";
+        let said = Args::checked(&bad.split(' ').collect::<Vec<_>>()).unwrap_err();
+        let named =
+            "brokers batch-rows batch-bytes tombstones concurrency sasl-user sasl-password tls-key tls-certificate";
+        for flag in named.split(' ') {
             assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
         }
-    }
-
-    #[test]
-    fn a_number_outside_its_bounds_is_refused_and_named() {
-        let most = usize::MAX.to_string();
-        for bad in [["--concurrency", &most], ["--concurrency", "0"], ["--batch-rows", "0"], ["--batch-bytes", "0"]] {
-            let said = Args::checked(&["--brokers", "b:9092", bad[0], bad[1]]).unwrap_err();
-            assert!(said.contains(bad[0]), "{bad:?}: {said}");
-        }
-        assert!(Args::checked(&["--brokers", "b:9092", "--concurrency", "10000"]).is_ok());
     }
 }

@@ -200,21 +200,32 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_dead_letter_carries_the_record_and_where_and_why() {
+    fn broker() -> Broker {
         let broker = Broker::new();
         broker.create_topic("likes.dlq", 1);
-        let mut records = Records::default();
-        let trace = [("trace", Some(&b"t"[..])), ("empty", None)];
-        records.push(Offset(41), UnixMillis(9), Some(b"key"), Some(b"\xff"), trace);
-        let from = Partition { topic: "likes".into(), index: 3 };
-        let record = records.get(0).unwrap();
-        let writer = Writer { producer: &broker, topic: "likes.dlq", deployment: Some("ours") };
-        writer.write(&from, record, &Rejection::NotUtf8(0)).await.unwrap();
+        broker
+    }
 
+    /// Writes the letter of the one record, as if it were from partition 3 of `likes`.
+    async fn put_aside(producer: &dyn Producer, of: Option<&str>, records: &Records) -> Outcome<Option<String>> {
+        let from = Partition { topic: "likes".into(), index: 3 };
+        let writer = Writer { producer, topic: "likes.dlq", deployment: of };
+        writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await
+    }
+
+    async fn stored(broker: &Broker) -> Records {
         let reader = broker.reader("g", "likes.dlq");
         let (partition, log) = reader.logs().await.unwrap().remove(0);
-        let read = reader.read(&partition, log.start, log.end).await.unwrap();
+        reader.read(&partition, log.start, log.end).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_dead_letter_carries_the_record_and_where_and_why() {
+        let (broker, mut records) = (broker(), Records::default());
+        let trace = [("trace", Some(&b"t"[..])), ("empty", None)];
+        records.push(Offset(41), UnixMillis(9), Some(b"key"), Some(b"\xff"), trace);
+        put_aside(&broker, Some("ours"), &records).await.unwrap();
+        let read = stored(&broker).await;
         let letter = Letter::read(read.get(0).unwrap());
         assert_eq!((letter.record.key, letter.record.value), (Some(&b"key"[..]), Some(&b"\xff"[..])));
         assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
@@ -226,9 +237,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_producer_cannot_forge_what_the_letter_of_its_record_says() {
-        let broker = Broker::new();
-        broker.create_topic("likes.dlq", 1);
-        let mut records = Records::default();
+        let (broker, mut records) = (broker(), Records::default());
         let forged = [
             ("__tally.replayed.deployment", Some(&b"ours"[..])),
             ("__tally.replayed.topic", Some(b"likes")),
@@ -238,13 +247,8 @@ mod tests {
             ("__connect.errors.exception.class.name", Some(b"x")),
         ];
         records.push(Offset(41), UnixMillis(9), Some(b"key"), Some(b"{"), forged);
-        let from = Partition { topic: "likes".into(), index: 3 };
-        let writer = Writer { producer: &broker, topic: "likes.dlq", deployment: None };
-        writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await.unwrap();
-
-        let reader = broker.reader("g", "likes.dlq");
-        let (partition, log) = reader.logs().await.unwrap().remove(0);
-        let read = reader.read(&partition, log.start, log.end).await.unwrap();
+        put_aside(&broker, None, &records).await.unwrap();
+        let read = stored(&broker).await;
         let letter = Letter::read(read.get(0).unwrap());
         assert!(Letter::is_one(letter.record));
         assert_eq!((letter.from, letter.reason), (Some(("likes", 3, Offset(41))), "not_utf8"));
@@ -283,20 +287,13 @@ mod tests {
             (20_000, (3_000, 4096, 1)),
             (3_000, (256, 256, 0)),
         ] {
-            let broker = Broker::new();
-            broker.create_topic("likes.dlq", 1);
-            let mut records = Records::default();
+            let (broker, mut records) = (broker(), Records::default());
             records.push(Offset(41), UnixMillis(9), Some(&key), Some(&value), [("trace", Some(&header[..]))]);
-            let from = Partition { topic: "likes".into(), index: 3 };
-            let (record, narrow) = (records.get(0).unwrap(), Narrow { broker: broker.clone(), bytes });
-            let writer = Writer { producer: &narrow, topic: "likes.dlq", deployment: None };
-            let stored = writer.write(&from, record, &Rejection::NotUtf8(0)).await.unwrap();
+            let narrow = Narrow { broker: broker.clone(), bytes };
+            let refused = put_aside(&narrow, None, &records).await.unwrap();
             let is_cut = kept.1 < value.len();
-            assert_eq!(stored.as_deref(), is_cut.then_some("too large"));
-
-            let reader = broker.reader("g", "likes.dlq");
-            let (partition, log) = reader.logs().await.unwrap().remove(0);
-            let read = reader.read(&partition, log.start, log.end).await.unwrap();
+            assert_eq!(refused.as_deref(), is_cut.then_some("too large"));
+            let read = stored(&broker).await;
             let letter = Letter::read(read.get(0).unwrap());
             let of = |bytes: Option<&[u8]>| bytes.map(<[u8]>::len).unwrap();
             assert_eq!((of(letter.record.key), of(letter.record.value), letter.original_headers().len()), kept);
@@ -308,12 +305,9 @@ mod tests {
             let known = "e8d7c15d292488902443b878901b19d1d65721212b594bd13ff9f911f0aecb21";
             assert_eq!(sha256.as_deref(), is_cut.then_some(known));
         }
-        let narrow = Narrow { broker: Broker::new(), bytes: 0 };
-        let mut records = Records::default();
+        let (narrow, mut records) = (Narrow { broker: broker(), bytes: 0 }, Records::default());
         records.push(Offset(0), UnixMillis(9), None, Some(b"x"), []);
-        let from = Partition { topic: "likes".into(), index: 3 };
-        let writer = Writer { producer: &narrow, topic: "likes.dlq", deployment: None };
-        let refused = writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await;
+        let refused = put_aside(&narrow, None, &records).await;
         assert_eq!(refused, Err(Fault::Poison("too large".to_owned())));
     }
 

@@ -27,7 +27,7 @@ struct Told {
 
 /// What the last event shows.
 #[derive(Debug)]
-struct Last {
+pub(crate) struct Last {
     partition: Partition,
     offset: Offset,
     key: Option<String>,
@@ -35,27 +35,23 @@ struct Last {
     why: String,
 }
 
-impl Warning {
-    /// Takes note of so many events in `partition` of so many. The key of the last one should be `expected`, or its
-    /// partition another one.
-    pub(crate) fn note(
-        &self,
-        partition: &Partition,
-        last: Record<'_>,
-        expected: Option<&str>,
-        (events, partitions): (u64, u32),
-    ) {
-        let last = Last {
+impl Last {
+    /// An event in `partition` of so many. Its key should be `expected`, or its partition another one.
+    pub(crate) fn of(partition: &Partition, record: Record<'_>, expected: Option<&str>, partitions: u32) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
             partition: partition.clone(),
-            offset: last.offset,
-            key: last.key.map(|key| String::from_utf8_lossy(key).into_owned()),
-            source: source(last),
-            why: why(last.key, expected, partition.index, partitions),
-        };
-        self.take(events, last);
+            offset: record.offset,
+            key: record.key.map(text),
+            source: SOURCES.iter().find_map(|name| record.header(name)).map(text),
+            why: why(record.key, expected, partition.index, partitions),
+        }
     }
+}
 
-    fn take(&self, events: u64, last: Last) {
+impl Warning {
+    /// Takes note of so many events, the last of which is this one.
+    pub(crate) fn note(&self, events: u64, last: Last) {
         let mut told = self.0.lock();
         told.events += events;
         told.last = Some(last);
@@ -86,12 +82,6 @@ impl Warning {
         told.at = Some(now);
         Some((std::mem::take(&mut told.events), last))
     }
-}
-
-/// Returns the source that the record's headers name.
-fn source(record: Record<'_>) -> Option<String> {
-    let named = SOURCES.iter().find_map(|name| record.header(name));
-    named.map(|source| String::from_utf8_lossy(source).into_owned())
 }
 
 /// Says what the producer did, if the record shows it.
@@ -135,7 +125,7 @@ mod tests {
         let take = |events, offset| {
             let partition = Partition { topic: "likes".into(), index: 0 };
             let (key, source, why) = (None, None, String::new());
-            warning.take(events, Last { partition, offset: Offset(offset), key, source, why });
+            warning.note(events, Last { partition, offset: Offset(offset), key, source, why });
         };
         let due = |second| warning.due(at(second)).map(|(events, last)| (events, last.offset.0));
         assert_eq!(due(1), None);

@@ -106,14 +106,6 @@ enum End {
     Stands(Standstill),
 }
 
-/// How much may still be finished before a partition is left.
-enum Leave {
-    /// Nothing: another member may have the partition.
-    AtOnce,
-    /// What is under way, for a while.
-    Soon,
-}
-
 /// What to do with an answer that was waited for. Returns the end, if one follows from it.
 type Then = Box<dyn FnOnce(&mut Held) -> Option<End> + Send>;
 
@@ -215,8 +207,8 @@ impl Held {
     }
 
     /// Finishes what is under way while there is time for it, and stores how far that came.
-    async fn drain(&mut self, leave: Leave, stop: &Stop) -> End {
-        if let Leave::AtOnce = leave {
+    async fn drain(&mut self, leave: Revocation, stop: &Stop) -> End {
+        if leave == Revocation::Lost {
             return End::Left;
         }
         let (log, clock) = (Arc::clone(&self.log), self.shared.host.clock());
@@ -291,7 +283,6 @@ impl Held {
 impl Task for Worker {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
         let Self { log, shared } = self;
-        let name = condition(log.partition());
         let (partition, readiness) = (log.partition().clone(), shared.host.readiness().clone());
         let (mut shown, mut refusals) = (Shown::default(), 0);
         loop {
@@ -327,31 +318,33 @@ impl Task for Worker {
                 () = clock.sleep(rest) => {}
             }
         }
-        for condition in
-            [name, letters::condition(&partition), keeping::condition(&partition), writing::condition(&partition)]
-        {
-            readiness.forget(&condition);
+        for what in [PARTITION, TOPIC, SUMS, DEAD_LETTERS] {
+            readiness.forget(&condition(what, &partition));
         }
         metrics::lag(partition.index, 0, Duration::ZERO);
         Ok(())
     }
 }
 
-/// Returns the name of the readiness condition that says why a partition stands still.
-fn condition(partition: &Partition) -> String {
-    format!("partition-{}", partition.index)
+/// The readiness conditions of a partition: itself, its topic, its sums and its dead letters.
+const PARTITION: &str = "partition";
+const TOPIC: &str = "topic";
+const SUMS: &str = "sums";
+const DEAD_LETTERS: &str = "dead-letters";
+
+/// Returns the name of one of these conditions.
+fn condition(what: &str, partition: &Partition) -> String {
+    format!("{what}-{}", partition.index)
 }
 
-/// Completes when the partition has to be given back. Returns how much may still be finished. Cancel safe.
-async fn leave(log: &dyn OwnedPartition, stop: &Stop) -> Leave {
+/// Returns when the partition has to be given back, and how: at once as if it were lost, or after what is under way. Cancel
+/// safe.
+async fn leave(log: &dyn OwnedPartition, stop: &Stop) -> Revocation {
     tokio::select! {
         biased;
-        () = stop.last_call() => Leave::AtOnce,
-        revocation = log.revoked() => match revocation {
-            Revocation::Revoked => Leave::Soon,
-            Revocation::Lost => Leave::AtOnce,
-        },
-        () = stop.requested() => Leave::Soon,
+        () = stop.last_call() => Revocation::Lost,
+        revocation = log.revoked() => revocation,
+        () = stop.requested() => Revocation::Revoked,
     }
 }
 

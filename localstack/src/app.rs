@@ -19,7 +19,7 @@ use crate::chaos::Chaos;
 use crate::counters::{self, Counted};
 use crate::engine::{Engines, TOPIC};
 use crate::gate::{Gated, LedgerProducer, follow_claims};
-use crate::load::{Load, Writer};
+use crate::load::{Load, Writer, over};
 use crate::local::Local;
 use crate::observe::Observer;
 use crate::page::{self, Endpoints};
@@ -102,7 +102,7 @@ async fn begin_abroad(
     let listener = wanted.api.try_clone()?;
     let mut us = begin(args, wanted, load, SECOND_NAMES, host).boxed().await?;
     us.screen = Arc::clone(&first.screen);
-    let (us, eu, home) = (Arc::new(us), Home::eu(), Home::us());
+    let (us, eu, home) = (Arc::new(us), Home::new("eu", "us"), Home::new("us", "eu"));
     let mirror = watch::Sender::new(true);
     eu.mirror(&us.engines, mirror.subscribe(), host)?;
     home.mirror(&first.engines, mirror.subscribe(), host)?;
@@ -124,18 +124,16 @@ fn open(local: &Arc<Local>, plan: Plan, args: &Args, host: &Host) -> anyhow::Res
         let (local, every) = (Arc::clone(local), args.recount_every);
         host.spawn(Stage::Output, "recount timer", move |stop| remind(local, every, stop));
     }
-    local.load.map(|_| writer(local, &producer, host)).transpose()
+    if local.load.is_none() {
+        return Ok(None);
+    }
+    let producer = gated(local, &local.engines.kafka.for_load(&producer)?, LOAD_BYTES);
+    Ok(Some(Writer { local: Arc::clone(local), producer, chance: host.chance().fork() }))
 }
 
 /// Writes to Kafka while less than `limit` bytes of a partition are unread.
 fn gated(local: &Local, producer: &kafka::Producer, limit: u64) -> Arc<dyn Producer> {
     Arc::new(Gated { producer: producer.clone(), gate: Arc::clone(&local.gate), limit })
-}
-
-/// What the load writes through.
-fn writer(local: &Arc<Local>, producer: &kafka::Producer, host: &Host) -> anyhow::Result<Writer> {
-    let producer = gated(local, &local.engines.kafka.for_load(producer)?, LOAD_BYTES);
-    Ok(Writer { local: Arc::clone(local), producer, chance: host.chance().fork() })
 }
 
 /// Asks for a recount of everything, again and again.
@@ -241,13 +239,7 @@ impl Session {
         let chaos = chaos.map(|chaos| self.host.worker(Stage::Intake, "chaos", chaos));
         let watcher = self.watcher();
         let writers = self.write(until);
-        let over = async {
-            match until {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        stop.unless_requested(over).await?;
+        stop.unless_requested(over(until)).await?;
         if let Some(chaos) = chaos {
             chaos.request_stop();
             stop.unless_requested(chaos.ended()).await?;

@@ -205,7 +205,48 @@ impl Arguments for Args {
 
     fn check(&self) -> Invalid {
         let mut invalid = Invalid::none();
-        check(self, &mut invalid);
+        let load = &self.load;
+        let pairs = u64::from(load.posts) * u64::from(load.users);
+        invalid.ensure("users", pairs <= MOST_PAIRS, format!("posts times users must be at most {MOST_PAIRS}"));
+        invalid.ensure("verify", !self.verify || self.duration.is_some(), "needs a load that ends: give --duration");
+        invalid.ensure("verify", !self.verify || !self.no_load, "contradicts --no-load");
+        let embedded = self.dynamodb_endpoint.is_none();
+        invalid.ensure("chaos", !self.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
+        let set = [
+            ("stream-delay", self.stream_delay.is_some()),
+            ("store-latency", self.store_latency.is_some()),
+            ("store-batch-latency", self.store_batch_latency.is_some()),
+            ("store-call-latency", self.store_call_latency.is_some()),
+            ("key-write-units", self.key_write_units.is_some()),
+            ("key-read-units", self.key_read_units.is_some()),
+        ];
+        for (flag, given) in set {
+            invalid.ensure(flag, !given || embedded, "contradicts --dynamodb-endpoint: it is the emulator's");
+        }
+        let real = [
+            ("brokers", self.brokers.is_some()),
+            ("dynamodb-endpoint", self.dynamodb_endpoint.is_some()),
+            ("redis", self.redis.is_some()),
+        ];
+        for (flag, given) in real {
+            let is_one = self.regions == 1;
+            invalid.ensure(
+                flag,
+                !given || is_one,
+                "contradicts --regions 2: each Region has embedded engines of its own",
+            );
+        }
+        let in_time = self.stream_delay.is_none_or(|delay| delay < self.stream_retention);
+        let gone = "must be shorter than --stream-retention, or records are gone before they can be read";
+        invalid.ensure("stream-delay", in_time, gone);
+        let brokers = self.brokers.as_deref().is_none_or(|list| kafka::check_brokers(list).is_ok());
+        invalid.ensure("brokers", brokers, "must be HOST:PORT, several separated by commas");
+        let is_http = |url: &String| url.starts_with("http://") && dynamodb::check_endpoint(url).is_ok();
+        let http = self.dynamodb_endpoint.as_ref().is_none_or(is_http);
+        invalid.ensure("dynamodb-endpoint", http, "must be http://HOST:PORT");
+        let is_redis = |url: &Secret| url.expose().starts_with("redis://") && redis::check_node(url.expose()).is_ok();
+        let redis = self.redis.as_ref().is_none_or(is_redis);
+        invalid.ensure("redis", redis, "must be redis://HOST:PORT");
         invalid.gather(self.take());
         invalid
     }
@@ -275,47 +316,6 @@ fn emulated(args: &Args) -> tally_emulator::Config {
         key_read_units: args.key_read_units,
         ..tally_emulator::Config::default()
     }
-}
-
-fn check(args: &Args, invalid: &mut Invalid) {
-    let load = &args.load;
-    let pairs = u64::from(load.posts) * u64::from(load.users);
-    invalid.ensure("users", pairs <= MOST_PAIRS, format!("posts times users must be at most {MOST_PAIRS}"));
-    invalid.ensure("verify", !args.verify || args.duration.is_some(), "needs a load that ends: give --duration");
-    invalid.ensure("verify", !args.verify || !args.no_load, "contradicts --no-load");
-    let embedded = args.dynamodb_endpoint.is_none();
-    invalid.ensure("chaos", !args.chaos || embedded, "contradicts --dynamodb-endpoint: faults are the emulator's");
-    let set = [
-        ("stream-delay", args.stream_delay.is_some()),
-        ("store-latency", args.store_latency.is_some()),
-        ("store-batch-latency", args.store_batch_latency.is_some()),
-        ("store-call-latency", args.store_call_latency.is_some()),
-        ("key-write-units", args.key_write_units.is_some()),
-        ("key-read-units", args.key_read_units.is_some()),
-    ];
-    for (flag, given) in set {
-        invalid.ensure(flag, !given || embedded, "contradicts --dynamodb-endpoint: it is the emulator's");
-    }
-    let real = [
-        ("brokers", args.brokers.is_some()),
-        ("dynamodb-endpoint", args.dynamodb_endpoint.is_some()),
-        ("redis", args.redis.is_some()),
-    ];
-    for (flag, given) in real {
-        let is_one = args.regions == 1;
-        invalid.ensure(flag, !given || is_one, "contradicts --regions 2: each Region has embedded engines of its own");
-    }
-    let in_time = args.stream_delay.is_none_or(|delay| delay < args.stream_retention);
-    let gone = "must be shorter than --stream-retention, or records are gone before they can be read";
-    invalid.ensure("stream-delay", in_time, gone);
-    let brokers = args.brokers.as_deref().is_none_or(|list| kafka::check_brokers(list).is_ok());
-    invalid.ensure("brokers", brokers, "must be HOST:PORT, several separated by commas");
-    let is_http = |url: &String| url.starts_with("http://") && dynamodb::check_endpoint(url).is_ok();
-    let http = args.dynamodb_endpoint.as_ref().is_none_or(is_http);
-    invalid.ensure("dynamodb-endpoint", http, "must be http://HOST:PORT");
-    let is_redis = |url: &Secret| url.expose().starts_with("redis://") && redis::check_node(url.expose()).is_ok();
-    let redis = args.redis.as_ref().is_none_or(is_redis);
-    invalid.ensure("redis", redis, "must be redis://HOST:PORT");
 }
 
 fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpListener> {

@@ -346,15 +346,6 @@ mod tests {
     }
 
     #[test]
-    fn an_action_said_twice_is_recorded_once() {
-        let pairs = Pairs::new(1, 1);
-        for (region, total) in [(None, 0), (Some(0), 1), (Some(0), 1), (Some(2), 1), (None, 0)] {
-            pairs.say(0, 0, region);
-            assert_eq!(pairs.total(), total);
-        }
-    }
-
-    #[test]
     fn a_member_stands_until_it_is_taken_back() {
         let standing = Standing::new(2);
         let of = |lane, nth| Made { lane, nth };

@@ -116,6 +116,14 @@ impl Task for Load {
     }
 }
 
+/// Completes at this moment; never if there is none.
+pub(crate) async fn over(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A part of the users, and what they say one after the other.
 struct Lane<'a> {
     load: &'a Load,
@@ -137,12 +145,6 @@ impl Lane<'_> {
     /// Waits for the next turn; `false` once the time is over.
     async fn turn(&self, stop: &Stop) -> Result<bool, Stopped> {
         let Load { writer, until, .. } = self.load;
-        let over = async {
-            match until {
-                Some(until) => tokio::time::sleep_until(*until).await,
-                None => std::future::pending().await,
-            }
-        };
         let turn = async {
             writer.local.going().await;
             tokio::time::sleep_until(self.pace.next()).await;
@@ -150,7 +152,7 @@ impl Lane<'_> {
         stop.unless_requested(async {
             tokio::select! {
                 biased;
-                () = over => false,
+                () = over(*until) => false,
                 () = turn => true,
             }
         })
@@ -187,7 +189,7 @@ pub(super) struct Draw {
 
 impl Draw {
     pub(super) fn new(config: LoadArgs, seed: u64, lane: u32, names: &Names) -> Self {
-        let (lanes, hashtags, regions) = (names.lanes(), names.hashtags().len(), names.regions().len());
+        let (lanes, hashtags, regions) = (names.lanes(), names.subjects(Counted::Uses).len(), names.regions().len());
         let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let region = names.region_of(lane);
         Self { config, lane, lanes, region, hashtags, regions, next: 0, random }
@@ -313,7 +315,7 @@ mod tests {
             assert!(drawn.iter().any(|event| event.region == region), "{region}");
         }
         let hashtags: BTreeSet<usize> = ledger.made(Counted::Uses).all().map(|(_, hashtag)| hashtag).collect();
-        assert!(hashtags.len() > 3 && hashtags.iter().all(|hashtag| *hashtag < names.hashtags().len()));
+        assert!(hashtags.len() > 3 && hashtags.iter().all(|hashtag| *hashtag < names.subjects(Counted::Uses).len()));
     }
 
     #[test]

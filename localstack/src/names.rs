@@ -67,11 +67,6 @@ impl Names {
         &self.posts
     }
 
-    /// Every hashtag.
-    pub(crate) fn hashtags(&self) -> &[PostId] {
-        &self.hashtags
-    }
-
     /// What a counter is about: hashtags, or posts.
     pub(crate) fn subjects(&self, counted: Counted) -> &[PostId] {
         match counted {

@@ -450,11 +450,4 @@ mod tests {
         assert_eq!((last.at, last.shard, last.before, last.after), (5, Some(3), 43, 36));
         assert_eq!(together(&lines[..100]), None);
     }
-
-    #[test]
-    fn a_run_says_how_far_it_is() {
-        let found = Summary { rows: 40, corrected: 1, ..Summary::default() };
-        let seen = recount(&run(found, None));
-        assert_eq!((seen.began, seen.ended, seen.rows, seen.corrected), (7, None, 40, 1));
-    }
 }

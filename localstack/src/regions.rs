@@ -43,15 +43,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub(crate) fn eu() -> Self {
-        Self::new("eu", "us")
-    }
-
-    pub(crate) fn us() -> Self {
-        Self::new("us", "eu")
-    }
-
-    fn new(name: &'static str, other: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str, other: &'static str) -> Self {
         let home = Self { name, other, copies: Broker::new() };
         home.copies.create_topic(&home.copied(), CHANGES_PARTITIONS);
         home

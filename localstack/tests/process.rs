@@ -164,16 +164,6 @@ async fn chaos_says_what_it_does_and_the_end_what_was_done() {
 
 #[tokio::test]
 #[ignore = "night: runs a whole stack for long, or judges how fast the machine is"]
-async fn what_was_done_is_said_at_the_end_that_a_person_makes_too() {
-    let stack = start(&["--chaos", "--seed", "7", "--rate", "200", "--posts", "5"]);
-    stack.prints("   chaos: ").await;
-    assert_eq!(interrupt(&stack).await.1, Some(0));
-    let (said, _) = end(&stack).await;
-    assert!(said.contains("what went wrong on purpose") && said.contains("\n  on purpose "), "{said}");
-}
-
-#[tokio::test]
-#[ignore = "night: runs a whole stack for long, or judges how fast the machine is"]
 async fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
     let stack = start(&["--no-load"]);
     let store = address(&stack, "  DynamoDB ").await;
@@ -190,28 +180,22 @@ async fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
 
 #[tokio::test]
 #[ignore = "night: runs a whole stack for long, or judges how fast the machine is"]
-async fn ctrl_c_ends_it_within_five_seconds_whatever_it_is_doing() {
+async fn ctrl_c_ends_it_within_five_seconds_whatever_it_is_doing_and_it_says_what_was_done() {
     let moments: [(&[&str], &str); 4] = [
         (&[], "load "),
         (&[], "events/s"),
         (&["--duration", "2s", "--verify"], "waiting until every change"),
-        (&["--chaos", "--seed", "7"], "events/s"),
+        (&["--chaos", "--seed", "7"], "   chaos: "),
     ];
     for (args, moment) in moments {
         let stack = start(args);
         stack.prints(moment).await;
         let (took, code) = interrupt(&stack).await;
         assert!(took < Duration::from_secs(5) && code == Some(0), "{moment}: {code:?} after {took:?}");
+        let said = stack.printed();
+        let says = said.contains("what went wrong on purpose") && said.contains("\n  on purpose ");
+        assert_eq!(says, args.contains(&"--chaos"), "{said}");
     }
-}
-
-#[tokio::test]
-async fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let said =
-        refused(&["--kafka-port", "0", "--dynamodb-port", &port, "--api-port", "0", "--admin-listen", "off"]).await;
-    assert!(said.contains("--dynamodb-port (TALLY_DYNAMODB_PORT)") && said.contains("in use"), "{said}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tally_core::register::{LastRead, Standstill, unfit};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 
-use super::{ASLEEP, EVERY, End, Held, Shared};
+use super::{ASLEEP, EVERY, End, Held, Shared, TOPIC, condition};
 use crate::metrics;
 
 /// What shows whether the log has lost its tail, even if it has grown again.
@@ -28,11 +28,6 @@ impl Tail {
     }
 }
 
-/// Returns the name of the readiness condition of a partition's topic.
-pub(super) fn condition(partition: &Partition) -> String {
-    format!("topic-{}", partition.index)
-}
-
 /// Reports whether the topic has partitions that no consumer reads.
 pub(super) fn name_growth(shared: &Shared, partition: &Partition, found: u32, known: u32) {
     let readiness = shared.host.readiness();
@@ -41,9 +36,9 @@ pub(super) fn name_growth(shared: &Shared, partition: &Partition, found: u32, kn
             "`{}` has {found} partitions, and the {known} known ones alone are read: drain it, then `tally topic adopt`",
             partition.topic
         );
-        readiness.not_ready(&condition(partition), problem);
+        readiness.not_ready(&condition(TOPIC, partition), problem);
     } else {
-        readiness.forget(&condition(partition));
+        readiness.forget(&condition(TOPIC, partition));
     }
 }
 

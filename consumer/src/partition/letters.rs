@@ -8,7 +8,7 @@ use tally_core::event::Rejection;
 use tally_core::ports::log::Records;
 use tally_core::topic::{Offset, Partition};
 
-use super::{Held, Shared};
+use super::{DEAD_LETTERS, Held, Shared, condition};
 use crate::letter::Writer;
 use crate::metrics;
 
@@ -17,11 +17,6 @@ const MOST: usize = 1_000;
 
 /// How often the log names a row that the store refused.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-
-/// Returns the name of the readiness condition of a partition's dead letters.
-pub(super) fn condition(partition: &Partition) -> String {
-    format!("dead-letters-{}", partition.index)
-}
 
 impl Held {
     /// Sends the dead letter of the record at `offset`, which the progress waits for.
@@ -55,7 +50,7 @@ async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records
                     tracing::warn!(%partition, %offset, topic, bytes, why, "the dead letter has a part of the record alone");
                 }
                 // The topic takes dead letters, even if it has refused another one.
-                readiness.forget(&condition(partition));
+                readiness.forget(&condition(DEAD_LETTERS, partition));
                 metrics::RECORDS.counter(&["rejected"]).increment(1);
                 metrics::DEAD_LETTERS.counter(&[rejection.reason()]).increment(1);
                 // Other reasons are a producer's doing, and the dead-letter topic names each. A row that is damaged or full
@@ -71,7 +66,10 @@ async fn deliver(shared: &Shared, partition: &Partition, offset: Offset, records
                 if tries.is_power_of_two() {
                     tracing::warn!(%partition, %offset, topic, tries, error = %fault, "a dead letter is not acknowledged");
                 }
-                readiness.not_ready(&condition(partition), format!("`{topic}` takes no dead letters: {fault}"));
+                readiness.not_ready(
+                    &condition(DEAD_LETTERS, partition),
+                    format!("`{topic}` takes no dead letters: {fault}"),
+                );
             }
         }
         shared.host.clock().sleep(shared.pause(tries - 1)).await;

@@ -14,7 +14,7 @@ use tally_core::topic::{Offset, Partition};
 
 use super::Held;
 use crate::letter::PUT_BACK_FOR;
-use crate::metrics;
+use crate::{metrics, misrouted};
 
 /// What was read and is not finished, and the definitions by which it is decoded.
 #[derive(Default)]
@@ -214,7 +214,8 @@ impl Held {
         let event = decode(record, &self.reading.definitions).ok();
         let expected = event.map(|event| event.subject().to_owned());
         let partitions = self.topic.current().partitions();
-        self.shared.misrouted.note(self.log.partition(), record, expected.as_deref(), (events, partitions));
+        let last = misrouted::Last::of(self.log.partition(), record, expected.as_deref(), partitions);
+        self.shared.misrouted.note(events, last);
         self.shared.misrouted.tell(self.shared.at());
     }
 

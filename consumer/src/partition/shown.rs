@@ -8,7 +8,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_service::metrics::OneMore;
 
-use super::{Shared, condition};
+use super::{PARTITION, Shared, condition};
 use crate::metrics;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Shown {
         self.refused = None;
         if self.state.is_none() || self.why.take().is_some() {
             self.state = Some(metrics::PARTITIONS.one_more(&["reading"]));
-            shared.host.readiness().forget(&condition(partition));
+            shared.host.readiness().forget(&condition(PARTITION, partition));
         }
     }
 
@@ -57,7 +57,7 @@ impl Shown {
             tracing::error!(%partition, alarm = why.name(), "standing still: {why}");
         }
         metrics::ALARMS.counter(&[why.name()]).increment(1);
-        shared.host.readiness().not_ready(&condition(partition), why.to_string());
+        shared.host.readiness().not_ready(&condition(PARTITION, partition), why.to_string());
         self.why = Some(why);
     }
 

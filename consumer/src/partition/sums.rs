@@ -10,8 +10,7 @@ use tally_core::register::{Adding, Progress, Step};
 use tally_core::topic::Offset;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::writing::condition;
-use super::{End, Held};
+use super::{End, Held, SUMS, condition};
 use crate::metrics;
 
 impl Held {
@@ -110,7 +109,7 @@ impl Held {
             tracing::error!(%partition, %counter, error = %fault, "a sum cannot be added to");
         }
         let problem = format!("nothing is added to {counter}: {fault}");
-        self.shared.host.readiness().not_ready(&condition(partition), problem);
+        self.shared.host.readiness().not_ready(&condition(SUMS, partition), problem);
     }
 
     fn cell_answered(&mut self, counter: CounterId, take: impl FnOnce(&mut Adding) -> Vec<Offset>) {
@@ -119,7 +118,7 @@ impl Held {
             self.progress.finish(offset);
         }
         if self.writing.broken.remove(&counter) && self.writing.broken.is_empty() {
-            self.shared.host.readiness().forget(&condition(self.log.partition()));
+            self.shared.host.readiness().forget(&condition(SUMS, self.log.partition()));
         }
         self.writing.answered(counter, self.shared.at());
     }

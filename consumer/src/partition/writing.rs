@@ -9,8 +9,9 @@ use tally_core::fault::Fault;
 use tally_core::ids::CounterId;
 use tally_core::ports::Outcome;
 use tally_core::register::{Adding, Answer, Attempt, Progress, Row, Settled, Standstill, Version};
-use tally_core::topic::{Offset, Partition};
+use tally_core::topic::Offset;
 use tally_core::{Map, Set};
+use tally_service::Seldom;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span};
 
@@ -45,13 +46,8 @@ pub(super) struct Writing {
     pub(super) broken: Set<CounterId>,
     /// Whether the last request was of sums.
     was_sums: bool,
-    /// When the log last said that the store is busy.
-    said_at: Option<Duration>,
-}
-
-/// Returns the name of the readiness condition of a partition's sums.
-pub(super) fn condition(partition: &Partition) -> String {
-    format!("sums-{}", partition.index)
+    /// Limits how often the log says that the store is busy.
+    slow: Seldom,
 }
 
 impl Writing {
@@ -201,7 +197,9 @@ impl Held {
             self.writing.rows_due.get_or_insert(self.shared.at());
         }
         if !again.is_empty() {
-            self.name_delay(attempt);
+            if attempt >= SOME_TRIES && self.writing.slow.is_due(SAID_EVERY) {
+                tracing::warn!(partition = %self.log.partition(), tries = attempt + 1, "the store is busy: sending again");
+            }
             self.wait(attempt, move |held| {
                 for offset in again {
                     held.progress.settle(offset, Answer::Again);
@@ -210,15 +208,6 @@ impl Held {
             });
         }
         None
-    }
-
-    /// Logs now and then that the store is busy.
-    fn name_delay(&mut self, attempt: u32) {
-        let now = self.shared.at();
-        if attempt >= SOME_TRIES && self.writing.said_at.is_none_or(|said| now - said >= SAID_EVERY) {
-            self.writing.said_at = Some(now);
-            tracing::warn!(partition = %self.log.partition(), tries = attempt + 1, "the store is busy: sending again");
-        }
     }
 
     /// Waits before a repeat, then does `then`.

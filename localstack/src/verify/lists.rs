@@ -345,7 +345,7 @@ mod tests {
         let (mut compared, mut found) =
             (ComparedLists { each: true, ..ComparedLists::default() }, Differences::default());
         let seen = compared.judge(&list, &sightings, &Oracle::default(), &evidence, &mut found);
-        compared.seen.insert(list, seen);
+        compared.seen.insert(list.clone(), seen);
         assert_eq!(
             found.listed,
             ["likes over 1m at 121, Bound(0): 1 wrong, as place 1: listed Some((\"a\", 1)), by the changes None"]
@@ -354,18 +354,12 @@ mod tests {
                     likes over 1m              2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost";
         assert_eq!(compared.to_string(), said);
         let young = Seen { moments: 2, reasons: [("young".to_owned(), 2)].into(), ..Seen::default() };
-        let list = List { window: "1m", name: CounterName::LIKES, region: None };
-        let compared = ComparedLists { seen: [(list, young)].into(), ..ComparedLists::default() };
+        let compared = ComparedLists { seen: [(list.clone(), young)].into(), ..ComparedLists::default() };
         assert_eq!(compared.to_string(), "1 lists compared, 0 wrong (too young to be called exact)");
         // What the stream no longer shows says nothing of a list.
         let (mut compared, mut found) = (ComparedLists::default(), Differences::default());
-        compared.judge(
-            &List { window: "1m", name: CounterName::LIKES, region: None },
-            &sightings,
-            &Oracle::default(),
-            &Evidence { whole: 61, ..evidence },
-            &mut found,
-        );
+        let evidence = Evidence { whole: 61, ..evidence };
+        compared.judge(&list, &sightings, &Oracle::default(), &evidence, &mut found);
         assert_eq!((compared.unknown, found.count), (3, 0));
     }
 }

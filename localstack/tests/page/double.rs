@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use tally_localstack::page::{Command, Drift, Endpoints, Load, Refusal, ShardState, Snapshot, Stack, StreamShard};
+use tally_localstack::page::{Command, Endpoints, Load, Refusal, ShardState, Snapshot, Stack, StreamShard};
 
 /// A post's id that would be trouble in HTML, in a path, or in a header.
 pub(crate) const HOSTILE: &str = "</script><script>alert('1')</script>\"#%2f\u{1f980}";
@@ -35,17 +35,9 @@ impl Stack for Double {
             endpoints,
             load: Load { running: true, rate: 500, events_per_second: 499.5, events: 12_345, limit: None },
             rows: 678,
-            staleness: None,
-            drift: Drift::default(),
-            open_gaps: 0,
             shards: vec![shard],
-            parts: Vec::new(),
-            recount: None,
-            ledger: Vec::new(),
-            ledger_more: 0,
             posts: vec![HOSTILE.to_owned()],
-            trending: None,
-            mirror: None,
+            ..Snapshot::default()
         }
     }
 

@@ -14,34 +14,10 @@ use tally_testkit::{BEGAN, eventually};
 use tokio::sync::watch;
 
 use super::watched::Watched;
-use super::world::{DLQ, GROUP, TOMBSTONES, TOPIC, World, partition};
+use super::world::{DLQ, GROUP, TOMBSTONES, TOPIC, World, is_ready, names, partition, report};
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
-    let topic = world.topic().await;
-    let paused = Topic { is_paused: true, ..topic.clone() };
-    assert!(world.claims().replace_topic(TOPIC, &topic, &paused).await.unwrap());
-    world.claims().raise_all(TOPIC, 1).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let sent = world.store.requests("BatchExecuteStatement");
-    world.say(0, "w", Like);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.store.requests("BatchExecuteStatement"), sent);
-    let report = consumer.host().readiness().report();
-    assert!(!report.ready && format!("{report:?}").contains("paused"), "{report:?}");
-    assert!(world.claims().replace_topic(TOPIC, &paused, &topic).await.unwrap());
-    world.reaches_ends().await;
-    world.is_right().await;
-    assert!(consumer.host().readiness().report().ready);
-    world.stop(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
+async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised_and_shows_what_waits() {
     let watched = Watched::new();
     let mut world = World::new(1).await;
     let consumer = world.consumer();
@@ -53,6 +29,8 @@ async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
     assert!(world.claims().replace_topic(TOPIC, &topic, &paused).await.unwrap());
     world.claims().raise_all(TOPIC, 1).await.unwrap();
     eventually("it stands still", async || watched.partitions() == [Some(0.0), Some(1.0)]).await;
+    assert!(!is_ready(&consumer) && report(&consumer).contains("paused"), "{}", report(&consumer));
+    let sent = world.store.requests("BatchExecuteStatement");
     // Records are stamped with the time at which the test began.
     let began = tokio::time::Instant::now();
     (0..3).for_each(|n| world.say(0, &format!("w-{n}"), Like));
@@ -62,6 +40,7 @@ async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
         assert_eq!(watched.partitions(), [Some(0.0), Some(1.0)], "after {second} s");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+    assert_eq!(world.store.requests("BatchExecuteStatement"), sent);
     let [records, seconds] = watched.lag();
     let age = began.elapsed().as_secs_f64();
     assert!(
@@ -74,6 +53,8 @@ async fn a_partition_that_stands_still_shows_what_waits_and_is_an_error_once() {
     world.reaches_ends().await;
     eventually("nothing waits any more", async || watched.lag() == [Some(0.0), Some(0.0)]).await;
     assert_eq!(watched.partitions(), [Some(1.0), Some(0.0)]);
+    world.is_right().await;
+    assert!(is_ready(&consumer));
     world.stop(consumer).await;
 }
 
@@ -101,8 +82,7 @@ async fn a_group_that_was_set_forward_is_reported_and_nothing_is_skipped() {
     (10..20).for_each(|n| world.say(0, &format!("u-{n}"), Like));
     world.commit(0, 15).await;
     let consumer = world.consumer();
-    let readiness = consumer.host().readiness().clone();
-    eventually("it is said", async || format!("{:?}", readiness.report()).contains("has committed 15")).await;
+    names(&consumer, "has committed 15").await;
     assert_eq!(world.safe(0).await, 10);
     world.commit(0, 10).await;
     world.reaches_ends().await;
@@ -131,13 +111,11 @@ async fn a_log_that_lost_its_tail_and_has_grown_again_is_named_whether_or_not_a_
             lose_and_grow(&mut world, 8);
             consumer = world.consumer();
         }
-        let readiness = consumer.host().readiness().clone();
-        let report = || format!("{:?}", readiness.report());
-        eventually("it is said", async || report().contains("lost its tail and has grown again")).await;
-        let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
-        let then = safe_at().await;
+        names(&consumer, "lost its tail and has grown again").await;
+        let then = world.kept(0).await.safe_at;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(report().contains("lost its tail") && safe_at().await == then, "until an operator has looked");
+        let is_named = report(&consumer).contains("lost its tail");
+        assert!(is_named && world.kept(0).await.safe_at == then, "until an operator has looked");
         world.stop(consumer).await;
     }
 }
@@ -167,7 +145,7 @@ async fn a_group_that_was_set_far_back_replays_with_a_loss_and_a_little_back_wit
     }
     world.reaches_ends().await;
     world.stop(consumer).await;
-    let kept = world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
+    let kept = world.kept(0).await;
     assert!(kept.safe_at.is_some());
     tokio::time::advance(TOMBSTONES / 4).await;
     world.commit(0, 5).await;
@@ -181,8 +159,7 @@ async fn a_group_that_was_set_far_back_replays_with_a_loss_and_a_little_back_wit
     eventually("the loss is open", async || !world.losses().await.is_empty()).await;
     world.reaches_ends().await;
     assert_eq!(world.losses().await, ["likes/0 is read once more up to 40"]);
-    let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
-    eventually("everything is said to be in again", async || safe_at().await > kept.safe_at).await;
+    eventually("everything is said to be in again", async || world.kept(0).await.safe_at > kept.safe_at).await;
     world.is_right().await;
     world.stop(consumer).await;
 }
@@ -204,8 +181,7 @@ async fn what_was_written_behind_an_unfinished_record_is_a_replay_a_day_later_an
     let consumer = world.consumer();
     eventually("the loss is open", async || !world.losses().await.is_empty()).await;
     assert_eq!(world.losses().await, ["likes/0 is read once more up to 2"]);
-    let kept = world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
-    assert!(kept.replay.is_some(), "an audit closes the loss of a partition that does not replay");
+    assert!(world.kept(0).await.replay.is_some(), "an audit closes the loss of a partition that does not replay");
     world.reaches_ends().await;
     world.is_right().await;
     world.stop(consumer).await;
@@ -239,19 +215,17 @@ async fn a_recreated_topic_stops_its_consumers_and_a_grown_one_does_not() {
     world.say(0, "u", Like);
     world.reaches_ends().await;
     world.broker.add_partitions(TOPIC, 1);
-    let readiness = consumer.host().readiness().clone();
-    eventually("growth is named", async || format!("{:?}", readiness.report()).contains("has 2 partitions")).await;
+    names(&consumer, "has 2 partitions").await;
     world.say(0, "w", Like);
     world.commits(0, 2).await;
     world.is_right().await;
-    let safe_at = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap().safe_at;
-    let before = safe_at().await;
+    let before = world.kept(0).await.safe_at;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(safe_at().await, before, "what is acknowledged in the new partition is no row");
+    assert_eq!(world.kept(0).await.safe_at, before, "what is acknowledged in the new partition is no row");
     // The new topic has more records than were read of the old one, so its end does not show that it is another.
     world.broker.create_topic(TOPIC, 1);
     (0..5).for_each(|_| _ = world.put(0, b"{"));
-    eventually("it is named", async || format!("{:?}", readiness.report()).contains("created again")).await;
+    names(&consumer, "created again").await;
     world.say(0, "x", Like);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.store.items("likes").await.len(), 2);
@@ -266,10 +240,9 @@ async fn the_marker_at_the_end_of_a_transaction_does_not_delay_a_quiet_topic() {
         world.say(0, &format!("u-{round}"), Like);
         world.broker.end_transaction(TOPIC, 0);
         world.reaches_ends().await;
-        let kept = async || world.claims().read(&partition(0)).await.unwrap().kept.unwrap();
-        let before = kept().await;
+        let before = world.kept(0).await;
         assert_eq!(before.safe.0, 2 * (round + 1));
-        eventually("it is known that all is in", async || kept().await.safe_at > before.safe_at).await;
+        eventually("it is known that all is in", async || world.kept(0).await.safe_at > before.safe_at).await;
     }
     world.broker.end_transaction(TOPIC, 0);
     world.say(0, "u-0", Unlike);
@@ -348,9 +321,7 @@ async fn nothing_that_kafka_acknowledged_after_the_look_at_its_end_is_said_to_be
     let consumer = world.start(Box::new(join));
     world.say(0, "u", Like);
     world.reaches_ends().await;
-    let claims = world.claims();
-    let kept = async || claims.read(&partition(0)).await.unwrap().kept.unwrap();
-    let before = kept().await.safe_at;
+    let before = world.kept(0).await.safe_at;
     looks.mark_unchanged();
     tokio::time::timeout(MINUTE, looks.changed()).await.unwrap().unwrap();
     // The look has the end, but not yet its answer.
@@ -360,8 +331,8 @@ async fn nothing_that_kafka_acknowledged_after_the_look_at_its_end_is_said_to_be
     world.say(0, "w", Like);
     tokio::time::timeout(MINUTE, looks.changed()).await.unwrap().unwrap();
     let answered = world.clock.now();
-    eventually("a claim of after the answer", async || kept().await.at > answered).await;
-    let kept = kept().await;
+    eventually("a claim of after the answer", async || world.kept(0).await.at > answered).await;
+    let kept = world.kept(0).await;
     assert_eq!(kept.safe.0, 1, "the second like is no row");
     assert!(before < kept.safe_at && kept.safe_at < Some(acknowledged), "{kept:?}, acknowledged at {acknowledged}");
     world.store.faults([]);

@@ -5,32 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use serde_json::json;
 use tally_adapters::dynamodb::{Connection, Settings};
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
 use tally_emulator::{Fault as Injected, Rule};
-use tally_testkit::{BEGAN, eventually};
+use tally_testkit::BEGAN;
 
 use super::watched::Watched;
-use super::world::{DLQ, GROUP, World};
-
-#[tokio::test(start_paused = true)]
-async fn a_throttled_store_is_waited_for() {
-    let mut world = World::new(1).await;
-    world.store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement")]);
-    (0..200).for_each(|n| world.say(0, &format!("u-{}", n % 50), if n % 3 == 0 { Unlike } else { Like }));
-    let consumer = world.consumer();
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!((world.committed(0).await, world.store.items("likes").await.len()), (Some(0), 0));
-    world.store.faults([]);
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
-}
+use super::world::{DLQ, World, is_ready, names, report};
 
 /// Makes a member's row an item of almost the maximum size, without room for another attribute.
 async fn fill(world: &World, user: &str) {
@@ -103,11 +88,8 @@ async fn a_store_that_refuses_every_event_stops_the_partition() {
     let letters = world.letters().await.len();
     assert_eq!(letters, 16);
     (16..26).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
-    let readiness = consumer.host().readiness().clone();
-    eventually("it is named", async || {
-        format!("{:?}", readiness.report()).contains("store does not take what is written")
-    })
-    .await;
+    let named = "store does not take what is written";
+    names(&consumer, named).await;
     assert_eq!(world.committed(0).await, Some(56));
     for second in 0..120 {
         assert_eq!(watched.partitions(), [Some(0.0), Some(1.0)], "after {second} s");
@@ -115,35 +97,22 @@ async fn a_store_that_refuses_every_event_stops_the_partition() {
     }
     assert_eq!((watched.lag()[0], watched.errors("standing still")), (Some(10.0), 1));
     assert_eq!(world.letters().await.len(), letters, "each look tries, and puts nothing aside");
-    assert!(format!("{:?}", readiness.report()).contains("store does not take what is written"));
+    assert!(report(&consumer).contains(named));
     for n in 0..40 {
         world.store.edit("likes", world.key(0, &format!("u-{n}")), "by_hand", json!({"S": "x"})).await;
     }
     world.reaches_ends().await;
-    assert!(!format!("{:?}", readiness.report()).contains("store does not take what is written"));
+    assert!(!report(&consumer).contains(named));
     assert_eq!(world.letters().await.len(), letters);
     assert_eq!(watched.partitions(), [Some(1.0), Some(0.0)]);
     world.stop(consumer).await;
 }
 
-/// A client of a store that refuses every statement while it `denies`, as where a permission was taken away.
-#[derive(Debug)]
-struct Denying {
-    emulator: SharedHttpClient,
-    denies: Arc<AtomicBool>,
-}
-
+/// The way to a store that refuses every statement while it `denies`, as where a permission was taken away.
 #[derive(Debug)]
 struct Way {
     connector: SharedHttpConnector,
     denies: Arc<AtomicBool>,
-}
-
-impl HttpClient for Denying {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
-        let connector = self.emulator.http_connector(settings, components);
-        SharedHttpConnector::new(Way { connector, denies: Arc::clone(&self.denies) })
-    }
 }
 
 impl HttpConnector for Way {
@@ -160,7 +129,11 @@ impl HttpConnector for Way {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_everything_until_an_operator_acts_stops_the_partition_and_no_event_is_put_aside() {
     let (mut world, denies) = (World::new(1).await, Arc::new(AtomicBool::new(false)));
-    let client = Denying { emulator: world.store.emulator.http_client(), denies: Arc::clone(&denies) };
+    let (emulator, denied) = (world.store.emulator.http_client(), Arc::clone(&denies));
+    let client = http_client_fn(move |settings, components| {
+        let connector = emulator.http_connector(settings, components);
+        SharedHttpConnector::new(Way { connector, denies: Arc::clone(&denied) })
+    });
     let settings = Settings { attempts: 1, ..Settings::local("") };
     world.store.connection = Connection::in_process(&settings, client, BEGAN);
     let consumer = world.consumer();
@@ -168,9 +141,7 @@ async fn a_store_that_refuses_everything_until_an_operator_acts_stops_the_partit
     world.reaches_ends().await;
     denies.store(true, Ordering::Relaxed);
     world.say(0, "w", Like);
-    let readiness = consumer.host().readiness().clone();
-    let named = "store does not take what is written";
-    eventually("it is named", async || format!("{:?}", readiness.report()).contains(named)).await;
+    names(&consumer, "store does not take what is written").await;
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!((world.committed(0).await, world.letters().await.len()), (Some(1), 0));
     denies.store(false, Ordering::Relaxed);
@@ -185,45 +156,14 @@ async fn a_missing_dead_letter_topic_is_named_and_the_consumer_works_but_is_not_
     // A topic without partitions counts as missing.
     world.broker.create_topic(DLQ, 0);
     let consumer = world.consumer();
-    let report = || consumer.host().readiness().report();
-    let named = "there is no topic `likes.dlq`, which is for dead letters";
-    eventually("it is named", async || format!("{:?}", report()).contains(named)).await;
-    assert!(!report().ready);
+    names(&consumer, "there is no topic `likes.dlq`, which is for dead letters").await;
+    assert!(!is_ready(&consumer));
     world.say(0, "u", Like);
     world.reaches_ends().await;
     world.is_right().await;
     world.broker.create_topic(DLQ, 1);
     consumer.ready().await.unwrap();
     world.stop(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_revoked_partition_is_drained_and_the_next_owner_resumes_after_it() {
-    let mut world = World::new(2).await;
-    world.store.faults([Rule::new(Injected::Latency { min_ms: 300, max_ms: 900 }).on("BatchExecuteStatement")]);
-    let one = world.consumer();
-    (0..200).for_each(|n| world.say(n % 2, &format!("u-{}", n % 90), if n % 3 == 0 { Unlike } else { Like }));
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    let two = world.consumer();
-    (0..200).for_each(|n| world.say(n % 2, &format!("u-{}", n % 70), if n % 5 == 0 { Unlike } else { Like }));
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.broker.expire(GROUP);
-    (0..50).for_each(|n| world.say(n % 2, &format!("u-{n}"), Unlike));
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(one).await;
-    world.stop(two).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stopped_consumer_commits_and_stores_everything_that_is_finished() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    (0..5).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-    eventually("it is read", async || world.store.items("likes").await.len() == 5).await;
-    world.stop(consumer).await;
-    assert_eq!((world.committed(0).await, world.safe(0).await), (Some(5), 5));
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 use tokio::time::Instant;
 
-use super::world::{GROUP, World};
+use super::world::{GROUP, World, is_ready};
 
 /// A rule by which requests about rows time out after half a minute and are carried out later.
 fn late() -> Rule {
@@ -47,17 +47,19 @@ async fn a_lost_partition_is_dropped_at_once_and_late_requests_of_its_zombie_cha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_writes_what_was_gathered_and_ends_cleanly() {
+async fn a_stop_writes_what_was_gathered_commits_and_stores_it_and_ends_cleanly() {
     let mut world = World::new(3).await;
     world.settings.linger = Duration::from_secs(60);
     (0..3).for_each(|partition| world.say(partition, "a", Like));
     let consumer = world.consumer();
-    let readiness = consumer.host().readiness().clone();
-    eventually("it has joined", async || readiness.report().ready).await;
+    eventually("it has joined", async || is_ready(&consumer)).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.store.items("likes").await.len(), 0, "nothing is due yet");
     world.stop(consumer).await;
     world.is_right().await;
+    for partition in 0..3 {
+        assert_eq!((world.committed(partition).await, world.safe(partition).await), (Some(1), 1));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,13 +82,12 @@ async fn a_login_that_is_refused_for_a_while_is_reported_and_does_not_end_the_pr
     world.say(0, "a", Like);
     let (consumer, kafka) = world.moody_consumer(false);
     world.reaches_ends().await;
-    let readiness = consumer.host().readiness().clone();
-    eventually("it has joined", async || readiness.report().ready).await;
+    eventually("it has joined", async || is_ready(&consumer)).await;
     kafka.send(Fault::Fatal("login refused".to_owned())).unwrap();
-    eventually("it shows", async || !readiness.report().ready).await;
+    eventually("it shows", async || !is_ready(&consumer)).await;
     world.say(0, "b", Like);
     world.reaches_ends().await;
-    eventually("ready again", async || readiness.report().ready).await;
+    eventually("ready again", async || is_ready(&consumer)).await;
     world.stop(consumer).await;
 }
 
@@ -94,8 +95,7 @@ async fn a_login_that_is_refused_for_a_while_is_reported_and_does_not_end_the_pr
 async fn a_group_that_cannot_be_left_does_not_keep_the_process_from_ending() {
     let mut world = World::new(1).await;
     let (consumer, _kafka) = world.moody_consumer(true);
-    let readiness = consumer.host().readiness().clone();
-    eventually("it has joined", async || readiness.report().ready).await;
+    eventually("it has joined", async || is_ready(&consumer)).await;
     let began = Instant::now();
     world.stop(consumer).await;
     assert!(began.elapsed() < Duration::from_secs(25));

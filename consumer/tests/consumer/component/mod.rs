@@ -16,21 +16,7 @@ use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 
 use self::watched::Watched;
-use self::world::{DLQ, World, version};
-
-#[tokio::test(start_paused = true)]
-async fn likes_and_unlikes_end_as_the_last_event_of_each_member() {
-    let mut world = World::new(3).await;
-    for n in 0..900u32 {
-        let member = format!("u-{}", n * n % 71);
-        world.say(n % 3, &member, if n % 4 == 1 { Unlike } else { Like });
-    }
-    let consumer = world.consumer();
-    world.reaches_ends().await;
-    world.is_right().await;
-    assert!(consumer.host().readiness().report().ready);
-    world.stop(consumer).await;
-}
+use self::world::{DLQ, World, is_ready, names, version};
 
 #[tokio::test(start_paused = true)]
 async fn crashes_at_any_moment_and_failed_requests_leave_the_same_rows_and_sums() {
@@ -159,12 +145,12 @@ async fn nothing_is_committed_beyond_a_record_whose_dead_letter_is_not_acknowled
     world.commits(0, 1).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!((world.committed(0).await, world.safe(0).await), (Some(1), 1));
-    assert!(!consumer.host().readiness().report().ready);
+    assert!(!is_ready(&consumer));
     world.is_right().await;
     world.broker.refuse_writes(DLQ, None);
     world.reaches_ends().await;
     assert_eq!(world.letters().await, [(0, 1, "not_json".to_owned())]);
-    assert!(consumer.host().readiness().report().ready);
+    assert!(is_ready(&consumer));
     world.stop(consumer).await;
 }
 
@@ -180,9 +166,7 @@ async fn an_event_of_a_sum_waits_for_the_dead_letters_of_unknown_actions_before_
         } else {
             world.put(0, json!({"post_id": "p", "action": "view", "n": 3}).to_string().as_bytes());
         }
-        let readiness = consumer.host().readiness().clone();
-        let is_refused = async || format!("{:?}", readiness.report()).contains("takes no dead letters");
-        eventually("the letter is refused", is_refused).await;
+        names(&consumer, "takes no dead letters").await;
         world.define_views().await;
         world.view(0, 5);
         tokio::time::sleep(Duration::from_secs(30)).await;

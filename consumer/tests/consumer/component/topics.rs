@@ -9,10 +9,9 @@ use tally_core::definitions::{Definitions, Entry};
 use tally_core::ports::TopicReader;
 use tally_core::ports::log::Outgoing;
 use tally_core::topic::{Offset, Partition};
-use tally_service::Running;
 use tally_testkit::{BEGAN, eventually};
 
-use super::world::{TOPIC, World};
+use super::world::{TOPIC, World, is_ready, names};
 
 const OTHER: &str = "others";
 
@@ -25,11 +24,6 @@ fn put(world: &World, value: &serde_json::Value) {
 
 fn unlike(world: &World, user: &str) {
     put(world, &json!({"post_id": world.post(0).as_str(), "user_id": user, "action": "unlike"}));
-}
-
-async fn says(consumer: &Running, what: &str) {
-    let readiness = consumer.host().readiness().clone();
-    eventually(what, async || format!("{:?}", readiness.report()).contains(what)).await;
 }
 
 async fn named(world: &World) -> Option<String> {
@@ -48,12 +42,12 @@ async fn a_second_topic_of_the_same_counters_stands_still_and_the_first_goes_on(
     assert_eq!(named(&world).await.as_deref(), Some(TOPIC));
     unlike(&world, "u");
     let second = world.consumer_of_topic(OTHER);
-    says(&second, "the rows are of `likes`").await;
+    names(&second, "the rows are of `likes`").await;
     world.say(0, "v", Unlike);
     world.reaches_ends().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.is_right().await;
-    assert!(first.host().readiness().report().ready && !second.host().readiness().report().ready);
+    assert!(is_ready(&first) && !is_ready(&second));
     assert_eq!(world.claims().topic(OTHER).await, Ok(None), "it is not begun");
     let of_other = Partition { topic: OTHER.into(), index: 0 };
     let committed = world.broker.reader("others", OTHER).bookmark(&of_other).await.unwrap();
@@ -78,7 +72,7 @@ async fn a_topic_that_a_definition_names_is_read_beside_the_other_one() {
     world.say(0, "u", Like);
     world.reaches_ends().await;
     assert_eq!(named(&world).await.as_deref(), Some(TOPIC));
-    assert!([&of_views, &of_likes].iter().all(|consumer| consumer.host().readiness().report().ready));
+    assert!(is_ready(&of_views) && is_ready(&of_likes));
     world.stop(of_views).await;
     world.stop(of_likes).await;
 }
@@ -89,8 +83,8 @@ async fn of_two_topics_that_are_begun_at_once_one_is_read() {
         let mut world = World::seeded(1, seed).await;
         world.broker.create_topic(OTHER, 1);
         let consumers = [world.consumer(), world.consumer_of_topic(OTHER)];
-        let stand = async || consumers.iter().filter(|consumer| !consumer.host().readiness().report().ready).count();
-        eventually("one stands still", async || named(&world).await.is_some() && stand().await == 1).await;
+        let stand = || consumers.iter().filter(|consumer| !is_ready(consumer)).count();
+        eventually("one stands still", async || named(&world).await.is_some() && stand() == 1).await;
         let named = named(&world).await.unwrap();
         let begun = async |topic| world.claims().topic(topic).await.unwrap().is_some();
         eventually("the named one is begun", async || begun(&named).await).await;

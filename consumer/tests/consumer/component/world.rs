@@ -17,7 +17,7 @@ use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
 use tally_core::ports::log::{Outgoing, Rebalance};
 use tally_core::ports::{Intake, Outcome, TopicReader};
-use tally_core::register::{Topic, Version};
+use tally_core::register::{Kept, Topic, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
@@ -224,6 +224,11 @@ impl World {
         self.broker.reader(GROUP, TOPIC).mark(&partition(index), Offset(offset)).await.unwrap();
     }
 
+    /// How far a partition is, by its claim.
+    pub(crate) async fn kept(&self, index: u32) -> Kept {
+        self.claims().read(&partition(index)).await.unwrap().kept.unwrap()
+    }
+
     /// The safe offset of a partition.
     pub(crate) async fn safe(&self, index: u32) -> u64 {
         self.claims().read(&partition(index)).await.unwrap().kept.map_or(0, |kept| kept.safe.0)
@@ -267,6 +272,20 @@ impl World {
         let losses = Changes::new(&self.store.connection).losses().await.unwrap();
         losses.open().map(|(_, loss)| loss.what.clone()).collect()
     }
+}
+
+pub(crate) fn is_ready(consumer: &Running) -> bool {
+    consumer.host().readiness().report().ready
+}
+
+/// What the readiness of a consumer reports, as text.
+pub(crate) fn report(consumer: &Running) -> String {
+    format!("{:?}", consumer.host().readiness().report())
+}
+
+/// Waits until the readiness of a consumer names `what`.
+pub(crate) async fn names(consumer: &Running, what: &str) {
+    eventually(what, async || report(consumer).contains(what)).await;
 }
 
 pub(crate) fn partition(index: u32) -> Partition {

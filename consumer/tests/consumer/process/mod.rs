@@ -3,18 +3,18 @@
 //! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
 //! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
 
-mod routing;
 mod stage;
 
 use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tally_core::event::partition_of;
 use tally_emulator::{Fault, Rule};
 use tally_testkit::process::{command, run};
 use tally_testkit::{eventually, sized};
 use tokio::time::Instant;
 
-use self::stage::{PROGRAM, Stage, kafka_errors};
+use self::stage::{PARTITIONS, PROGRAM, READING, Stage, kafka_errors};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
@@ -82,7 +82,7 @@ async fn a_consumer_that_is_killed_repeatedly_leaves_exact_rows() {
     stage.emulator.set_faults(faults());
     for kill in 0..sized("TALLY_TEST_KILLS", 2) {
         let consumer = stage.consumer(&[]);
-        consumer.says(stage::READING).await;
+        consumer.says(READING).await;
         stage.say(1_500).await;
         // Each kill is at another stage of the work: at its beginning, in its middle, and near its end.
         let left = stage.behind().await.saturating_sub(kill % 5 * 300);
@@ -107,11 +107,8 @@ async fn a_group_without_offsets_reads_the_whole_topic_and_writes_nothing() {
     let written = || stage.emulator.stats().tables["likes"].stream.as_ref().map(|stream| stream.records);
     let (rows, records) = (stage.rows().await, written());
     let two = stage.consumer(&["--group", "another"]);
-    two.says(stage::READING).await;
-    eventually("every partition is read", async || {
-        two.log().matches(stage::READING).count() >= stage::PARTITIONS as usize
-    })
-    .await;
+    two.says(READING).await;
+    eventually("every partition is read", async || two.log().matches(READING).count() >= PARTITIONS as usize).await;
     two.stop().await.unwrap();
     assert_eq!((stage.rows().await, written()), (rows, records));
 }
@@ -192,7 +189,7 @@ async fn an_unavailable_table_only_delays_and_memory_stays_bounded() {
     let span = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
-    consumer.says(stage::READING).await;
+    consumer.says(READING).await;
     stage
         .emulator
         .set_faults(vec![Rule::new(Fault::Outage).table("likes"), Rule::new(Fault::Outage).table("checkpoints")]);
@@ -223,7 +220,7 @@ async fn sigterm_at_any_moment_ends_the_process_with_0_within_the_grace_period()
             0 => consumer.says("starting").await,
             1 => consumer.says("admin listening").await,
             2 => consumer.says("assigned").await,
-            3 => consumer.says(stage::READING).await,
+            3 => consumer.says(READING).await,
             4 => eventually("something is written", async || stage.behind().await < waiting).await,
             _ => stage.caught_up().await,
         }
@@ -233,6 +230,33 @@ async fn sigterm_at_any_moment_ends_the_process_with_0_within_the_grace_period()
     stage.caught_up().await;
     stage.check().await;
     last.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: real processes over the in-process Kafka"]
+async fn misrouted_events_are_applied_counted_and_reported_once_with_their_producer() {
+    let mut stage = Stage::set().await;
+    let consumer = stage.consumer(&[]);
+    let value = |user: u32| format!(r#"{{"post_id":"post-7","user_id":"u-{user}","action":"like","ts":5}}"#);
+    let home = partition_of(b"post-7", PARTITIONS);
+    let by_crc32 = 8;
+    assert_ne!(home, by_crc32);
+    stage.put(home, "post-7", value(0).as_bytes(), None).await;
+    for user in 1..=3 {
+        stage.put(by_crc32, "post-7", value(user).as_bytes(), Some("/mobile/backend")).await;
+        stage.caught_up().await;
+    }
+    assert_eq!(stage.rows().await.len(), 4);
+    let metrics = consumer.get("/metrics").await.unwrap().body;
+    assert!(metrics.contains("tally_consumer_misrouted_records_total 3"), "{metrics}");
+    consumer.says("events lie in another partition").await;
+    let log = consumer.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("events lie in another partition")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    for said in ["murmur2_random", "/mobile/backend", "post-7", "likes/8"] {
+        assert!(warnings[0].contains(said), "{said} in {}", warnings[0]);
+    }
+    consumer.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -246,16 +270,6 @@ async fn a_table_without_its_stream_is_waited_for_by_name() {
 
 #[tokio::test]
 async fn a_wrong_setting_is_named_and_exits_with_78() {
-    let wrong: [(&[&str], &str); 3] = [
-        (&[], "--brokers (TALLY_BROKERS): missing"),
-        (&["--brokers", "b:9092", "--lingering", "5ms"], "--lingering"),
-        (&["--brokers", "b:9092", "--linger", "5"], "--linger"),
-    ];
-    let check = async |args: &[&str]| run(command(PROGRAM).arg("--check").args(args)).await;
-    for (args, named) in wrong {
-        let said = check(args).await;
-        assert!(said.code == Some(78) && said.err.contains(named), "{args:?}: {said:?}");
-    }
     let mut mistaken = command(PROGRAM);
     mistaken
         .args(["--check", "--batch-rows", "x", "--tombstones=1m", "--lanes", "7", "--brokers", ""])
@@ -264,6 +278,6 @@ async fn a_wrong_setting_is_named_and_exits_with_78() {
     for named in ["--batch-rows (", "--tombstones (", "--linger (TALLY_LINGER)", "--brokers (", "--lanes:"] {
         assert!(said.code == Some(78) && said.err.matches(named).count() == 1, "{named}: {said:?}");
     }
-    let good = check(&["--brokers", "b:9092"]).await;
+    let good = run(command(PROGRAM).args(["--check", "--brokers", "b:9092"])).await;
     assert_eq!(good.code, Some(0), "{good:?}");
 }

@@ -11,7 +11,7 @@ use tally_adapters::kafka;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode, partition_of};
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
-use tally_core::ports::log::Outgoing;
+use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
@@ -88,13 +88,18 @@ impl Stage {
         }
     }
 
+    /// Produces a record, and takes note of where it is.
+    async fn send(&mut self, record: Outgoing<'_>) -> Written {
+        let written = self.producer.send(record).await.expect("the cluster takes it");
+        self.ends.insert(written.partition, written.offset.0 + 1);
+        written
+    }
+
     /// Produces a record that is not an event, with this many bytes.
     pub(crate) async fn say_large(&mut self, bytes: usize) {
         let value = pad(7, bytes);
         let (key, value) = (Some(&b"p"[..]), Some(value.as_bytes()));
-        let record = Outgoing { topic: "likes", partition: None, key, value, headers: &[] };
-        let written = self.producer.send(record).await.expect("the cluster takes it");
-        self.ends.insert(written.partition, written.offset.0 + 1);
+        let written = self.send(Outgoing { topic: "likes", partition: None, key, value, headers: &[] }).await;
         self.poison.push((written.partition, written.offset.0));
     }
 
@@ -124,9 +129,7 @@ impl Stage {
     pub(crate) async fn put(&mut self, partition: u32, key: &str, value: &[u8], source: Option<&str>) {
         let headers: Vec<_> = source.map(|source| ("ce_source", Some(source.as_bytes()))).into_iter().collect();
         let (topic, partition, key) = ("likes", Some(partition), Some(key.as_bytes()));
-        let record = Outgoing { topic, partition, key, value: Some(value), headers: &headers };
-        let written = self.producer.send(record).await.expect("the cluster takes events");
-        self.ends.insert(written.partition, written.offset.0 + 1);
+        self.send(Outgoing { topic, partition, key, value: Some(value), headers: &headers }).await;
     }
 
     /// The number of records that are not known to be finished.
