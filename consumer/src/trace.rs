@@ -1,47 +1,21 @@
 //! W3C trace context of records: the span of a request names the spans of the producers that sent its records.
 
-use std::fmt;
-
 use tally_core::ports::log::Record;
 
 /// How many links one batch keeps; the rest are counted.
 const MAX_LINKS: usize = 16;
 
-/// The spans that a batch's records came from, as `trace-span` pairs of hexadecimal ids.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Links {
-    kept: Vec<String>,
-    more: usize,
-}
-
-impl Links {
-    /// Returns the links of `records`.
-    pub(crate) fn of<'a>(records: impl Iterator<Item = Record<'a>>) -> Self {
-        let mut links = Self::default();
-        records.for_each(|record| links.follow(record));
-        links
-    }
-
-    /// Takes note of the span a record came from, if it names one.
-    fn follow(&mut self, record: Record<'_>) {
-        if record.headers().len() == 0 {
-            return;
+/// Returns the spans that a batch's records came from, as `trace-span` pairs of hexadecimal ids.
+pub(crate) fn links<'a>(records: impl Iterator<Item = Record<'a>>) -> String {
+    let (mut kept, mut more) = (Vec::new(), 0);
+    for link in records.filter_map(|record| record.header("traceparent").and_then(parse)) {
+        if kept.contains(&link) {
+            continue;
         }
-        let parent = record.header("traceparent").and_then(parse);
-        match parent {
-            None => {}
-            Some(link) if self.kept.contains(&link) => {}
-            Some(link) if self.kept.len() < MAX_LINKS => self.kept.push(link),
-            Some(_) => self.more += 1,
-        }
+        if kept.len() < MAX_LINKS { kept.push(link) } else { more += 1 }
     }
-}
-
-impl fmt::Display for Links {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.kept.join(" "))?;
-        if self.more > 0 { write!(f, " and {} more", self.more) } else { Ok(()) }
-    }
+    let kept = kept.join(" ");
+    if more > 0 { format!("{kept} and {more} more") } else { kept }
 }
 
 /// Reads `version-trace-parent-flags`, all in lower-case hexadecimal; ids of zeros are none.
@@ -85,7 +59,7 @@ mod tests {
             let parent = format!("00-{:032x}-{:016x}-01", n / 2 + 1, 1);
             records.push(Offset(n), UnixMillis(0), None, None, [("traceparent", Some(parent.as_bytes()))]);
         }
-        let said = Links::of(records.iter()).to_string();
+        let said = links(records.iter());
         assert_eq!(said.matches('-').count(), MAX_LINKS, "{said}");
         assert!(said.ends_with(" and 8 more"), "{said}");
     }

@@ -27,7 +27,6 @@ use crate::probe::Probe;
 use crate::regions::{Abroad, Home};
 use crate::screen::live_line;
 use crate::services::{NAMES, Plan, SECOND_NAMES, WINDOWS};
-use crate::stack::LocalStack;
 use crate::verify;
 use crate::verify::sightings::watch;
 
@@ -63,7 +62,7 @@ impl tally_service::App for App {
         let local = Arc::new(local);
         local.screen.say(&banner(&local));
         host.spawn(Stage::Support, "observer", Observer::new(Arc::clone(&local)));
-        let routes = page::routes(Arc::new(LocalStack(Arc::clone(&local))), host.stop());
+        let routes = page::routes(local.clone(), host.stop());
         let home = abroad.as_ref().map(|(home, _)| home.clone());
         let (shards, sums) = (args.store.shards, local.sums.clone());
         let writer = open(&local, Plan { shards, milestones, home, listener, routes, sums }, &args, &host)?;

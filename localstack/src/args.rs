@@ -353,14 +353,6 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_it_runs_a_small_load_for_ever() {
-        let (args, taken) = checked(&[]).unwrap();
-        let load = args.load().unwrap();
-        assert_eq!((load.rate, load.posts, load.users, args.duration), (500, 100, 1000, None));
-        assert!(!args.verify && !args.chaos && matches!(taken.wanted.kafka, KafkaEngine::Embedded(_)));
-    }
-
-    #[test]
     fn every_bad_setting_is_named_at_once() {
         let bad =
             ["--rate=0", "--posts=0", "--unlike-ratio=1.5", "--hot-share=-1", "--verify", "--stream-retention=1s"];

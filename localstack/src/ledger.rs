@@ -13,34 +13,30 @@ use crate::names::{Made, Names};
 /// One event of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The index of a post, or of a hashtag where the deed is to one.
+    pub(crate) counted: Counted,
+    /// The index of a post, or of a hashtag where the counter is one of hashtags.
     pub(crate) subject: usize,
     /// The index of the region that it comes from.
     pub(crate) region: usize,
     pub(crate) deed: Deed,
 }
 
-/// What an event does to one counter of its subject.
+/// What an event does to the counter of its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    Like { user: u32, direction: Direction },
-    Retweet { user: u32, direction: Direction },
-    Reply { reply: Made, direction: Direction },
-    View { amount: u32 },
-    Use { tagged: Made, direction: Direction },
-}
-
-impl Deed {
-    /// The counter that it changes.
-    pub(crate) fn counted(self) -> Counted {
-        match self {
-            Self::Like { .. } => Counted::Likes,
-            Self::Retweet { .. } => Counted::Retweets,
-            Self::Reply { .. } => Counted::Replies,
-            Self::View { .. } => Counted::Views,
-            Self::Use { .. } => Counted::Uses,
-        }
-    }
+    /// Likes and retweets count users.
+    User {
+        user: u32,
+        direction: Direction,
+    },
+    /// Replies, and uses of a hashtag, count what lanes make.
+    Made {
+        made: Made,
+        direction: Direction,
+    },
+    View {
+        amount: u32,
+    },
 }
 
 /// One writer for each user, and for what each lane makes, at a time: so what is said of a member is recorded in the order
@@ -73,14 +69,13 @@ impl Ledger {
 
     /// Records what Kafka has acknowledged.
     pub(crate) fn acknowledged(&self, event: Event) {
-        let Event { subject, region, deed } = event;
-        let stands = |direction| (direction == Direction::Add).then_some(region);
+        let Event { counted, subject, region, deed } = event;
         match deed {
-            Deed::Like { user, direction } => self.likes.say(subject, user, stands(direction)),
-            Deed::Retweet { user, direction } => self.retweets.say(subject, user, stands(direction)),
-            Deed::Reply { reply, direction } => self.replies.say(subject, reply, direction),
+            Deed::User { user, direction } => {
+                self.users(counted).say(subject, user, (direction == Direction::Add).then_some(region));
+            }
+            Deed::Made { made, direction } => self.made(counted).say(subject, made, direction),
             Deed::View { amount } => self.views.acknowledged(subject, amount),
-            Deed::Use { tagged, direction } => self.uses.say(subject, tagged, direction),
         }
         self.events.fetch_add(1, Ordering::Relaxed);
     }
@@ -90,12 +85,14 @@ impl Ledger {
         self.views.unknown(post, amount);
     }
 
+    /// The users of a counter: those who retweeted, or those who like.
+    pub(crate) fn users(&self, counted: Counted) -> &Pairs {
+        if counted == Counted::Retweets { &self.retweets } else { &self.likes }
+    }
+
     /// What lanes have made of a counter: replies, or posts with hashtags.
     pub(crate) fn made(&self, counted: Counted) -> &Standing {
-        match counted {
-            Counted::Uses => &self.uses,
-            Counted::Likes | Counted::Retweets | Counted::Replies | Counted::Views => &self.replies,
-        }
+        if counted == Counted::Uses { &self.uses } else { &self.replies }
     }
 
     /// Rows that members have by it.
@@ -287,14 +284,14 @@ mod tests {
         let ledger = Ledger::new(Names::new(2, 3, 0, None));
         let add = Direction::Add;
         let made = Made { lane: 1, nth: 0 };
-        for deed in [
-            Deed::Like { user: 2, direction: add },
-            Deed::Retweet { user: 1, direction: add },
-            Deed::Reply { reply: made, direction: add },
-            Deed::View { amount: 7 },
-            Deed::Use { tagged: made, direction: add },
+        for (counted, deed) in [
+            (Counted::Likes, Deed::User { user: 2, direction: add }),
+            (Counted::Retweets, Deed::User { user: 1, direction: add }),
+            (Counted::Replies, Deed::Made { made, direction: add }),
+            (Counted::Views, Deed::View { amount: 7 }),
+            (Counted::Uses, Deed::Made { made, direction: add }),
         ] {
-            ledger.acknowledged(Event { subject: 1, region: 2, deed });
+            ledger.acknowledged(Event { counted, subject: 1, region: 2, deed });
         }
         assert_eq!((ledger.likes.region(1, 2), ledger.likes.total()), (Some(2), 1));
         assert_eq!((ledger.retweets.has(1, 1), ledger.retweets.total()), (true, 1));

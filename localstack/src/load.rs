@@ -48,7 +48,7 @@ impl Writer {
     pub(crate) async fn write(&self, event: Event, stop: &Stop) -> Result<(), Stopped> {
         let Local { ledger, clock, .. } = &*self.local;
         let Some(value) = self.value(event) else { return Ok(()) };
-        let key = ledger.names.subjects(event.deed.counted())[event.subject].as_str().as_bytes();
+        let key = ledger.names.subjects(event.counted)[event.subject].as_str().as_bytes();
         let partition = self.partition(event);
         let record = Outgoing { topic: TOPIC, partition, key: Some(key), value: Some(&value), headers: &[] };
         let mut tries = 0;
@@ -78,18 +78,17 @@ impl Writer {
 
     fn value(&self, event: Event) -> Option<Vec<u8>> {
         let Local { ledger, counters, clock, .. } = &*self.local;
-        let Event { subject, region, deed } = event;
-        let (names, definition) = (&ledger.names, counters.definition(deed.counted())?);
-        let (subject, region) = (&names.subjects(deed.counted())[subject], &names.regions()[region]);
+        let Event { counted, subject, region, deed } = event;
+        let (names, definition) = (&ledger.names, counters.definition(counted)?);
+        let (subject, region) = (names.subjects(counted)[subject].as_str(), &names.regions()[region]);
         let of = |direction, member| {
-            encode(definition, subject.as_str(), direction, Said::Member(&member), Some(region), clock.now())
+            encode(definition, subject, direction, Said::Member(&member), Some(region), clock.now())
         };
         match deed {
-            Deed::Like { user, direction } | Deed::Retweet { user, direction } => of(direction, names.user(user)),
-            Deed::Reply { reply, direction } => of(direction, names.reply(reply)),
-            Deed::Use { tagged, direction } => of(direction, names.tagged(tagged)),
+            Deed::User { user, direction } => of(direction, names.user(user)),
+            Deed::Made { made, direction } => of(direction, names.made(counted, made)),
             Deed::View { amount } => {
-                encode(definition, subject.as_str(), Direction::Add, Said::Amount(amount), None, clock.now())
+                encode(definition, subject, Direction::Add, Said::Amount(amount), None, clock.now())
             }
         }
     }
@@ -200,25 +199,21 @@ impl Draw {
         let LoadArgs { posts, hot_share, unlike_ratio, .. } = self.config;
         let post = if self.random.random_bool(hot_share) { 0 } else { self.random.random_range(0..posts) } as usize;
         let kind: f64 = self.random.random();
-        let mine = self.region;
         if kind < VIEWS {
             let deed = Deed::View { amount: self.random.random_range(1..=MOST_VIEWS) };
-            return Event { subject: post, region: mine, deed };
+            return Event { counted: Counted::Views, subject: post, region: self.region, deed };
         }
         let direction = if self.random.random_bool(unlike_ratio) { Direction::Remove } else { Direction::Add };
         if kind < VIEWS + REPLIES {
-            let (subject, reply, direction) = self.made(post, direction, &live(Counted::Replies));
-            return Event { subject, region: mine, deed: Deed::Reply { reply, direction } };
+            return self.made(Counted::Replies, post, direction, &live(Counted::Replies));
         }
         if kind < VIEWS + REPLIES + USES {
             let hashtag = self.hashtag();
-            let (subject, tagged, direction) = self.made(hashtag, direction, &live(Counted::Uses));
-            return Event { subject, region: mine, deed: Deed::Use { tagged, direction } };
+            return self.made(Counted::Uses, hashtag, direction, &live(Counted::Uses));
         }
         let user = self.user();
-        let is_retweet = kind < VIEWS + REPLIES + USES + RETWEETS;
-        let deed = if is_retweet { Deed::Retweet { user, direction } } else { Deed::Like { user, direction } };
-        Event { subject: post, region: self.region(user), deed }
+        let counted = if kind < VIEWS + REPLIES + USES + RETWEETS { Counted::Retweets } else { Counted::Likes };
+        Event { counted, subject: post, region: self.region(user), deed: Deed::User { user, direction } }
     }
 
     fn user(&mut self) -> u32 {
@@ -239,19 +234,17 @@ impl Draw {
     }
 
     /// A new member of `subject`, or one of those that stand taken back: always one where as many stand as may.
-    fn made(&mut self, subject: usize, direction: Direction, live: &[(u64, usize)]) -> (usize, Made, Direction) {
-        let lane = self.lane;
-        let back = match direction {
-            Direction::Remove => true,
-            Direction::Add => live.len() >= LIVE,
-        };
-        if back && !live.is_empty() {
+    fn made(&mut self, counted: Counted, subject: usize, direction: Direction, live: &[(u64, usize)]) -> Event {
+        let back = direction == Direction::Remove || live.len() >= LIVE;
+        let (subject, nth, direction) = if back && !live.is_empty() {
             let (nth, subject) = live[self.random.random_range(0..live.len())];
-            return (subject, Made { lane, nth }, Direction::Remove);
-        }
-        let nth = self.next;
-        self.next += 1;
-        (subject, Made { lane, nth }, Direction::Add)
+            (subject, nth, Direction::Remove)
+        } else {
+            self.next += 1;
+            (subject, self.next - 1, Direction::Add)
+        };
+        let made = Made { lane: self.lane, nth };
+        Event { counted, subject, region: self.region, deed: Deed::Made { made, direction } }
     }
 }
 
@@ -303,7 +296,7 @@ mod tests {
     #[test]
     fn likes_are_most_of_the_events_and_every_counter_is_changed() {
         let (drawn, ledger) = events(1, 0, 10_000);
-        let share = |counted| drawn.iter().filter(|event| event.deed.counted() == counted).count() / 100;
+        let share = |counted| drawn.iter().filter(|event| event.counted == counted).count() / 100;
         assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
         assert!(Counted::ALL.into_iter().all(|counted| share(counted) >= 5));
         assert!(
@@ -329,11 +322,8 @@ mod tests {
         let (drawn, ledger) = events(3, 1, 20_000);
         for counted in [Counted::Replies, Counted::Uses] {
             let (mut said, mut live) = (BTreeSet::new(), BTreeSet::new());
-            for event in drawn.iter().filter(|event| event.deed.counted() == counted) {
-                let (Deed::Reply { reply: made, direction } | Deed::Use { tagged: made, direction }) = event.deed
-                else {
-                    continue;
-                };
+            for event in drawn.iter().filter(|event| event.counted == counted) {
+                let Deed::Made { made, direction } = event.deed else { continue };
                 match direction {
                     Direction::Add => assert!(said.insert(made) && live.insert((made, event.subject))),
                     Direction::Remove => assert!(live.remove(&(made, event.subject))),
@@ -351,8 +341,8 @@ mod tests {
         let users: BTreeSet<u32> = drawn
             .iter()
             .filter_map(|event| match event.deed {
-                Deed::Like { user, .. } | Deed::Retweet { user, .. } => Some(user),
-                Deed::Reply { .. } | Deed::View { .. } | Deed::Use { .. } => None,
+                Deed::User { user, .. } => Some(user),
+                Deed::Made { .. } | Deed::View { .. } => None,
             })
             .collect();
         assert_eq!(users, BTreeSet::from([1, 4]));

@@ -69,10 +69,7 @@ impl Names {
 
     /// What a counter is about: hashtags, or posts.
     pub(crate) fn subjects(&self, counted: Counted) -> &[PostId] {
-        match counted {
-            Counted::Uses => &self.hashtags,
-            Counted::Likes | Counted::Retweets | Counted::Replies | Counted::Views => &self.posts,
-        }
+        if counted == Counted::Uses { &self.hashtags } else { &self.posts }
     }
 
     /// The index of the region that what a lane makes comes from.
@@ -108,13 +105,10 @@ impl Names {
         self.users.min(LANES)
     }
 
-    pub(crate) fn reply(&self, reply: Made) -> UserId {
-        made(&self.reply, reply)
-    }
-
-    /// A post with a hashtag.
-    pub(crate) fn tagged(&self, post: Made) -> UserId {
-        made(&self.tagged, post)
+    /// The id of what a lane has made: a post with a hashtag, or a reply.
+    pub(crate) fn made(&self, counted: Counted, Made { lane, nth }: Made) -> UserId {
+        let before = if counted == Counted::Uses { &self.tagged } else { &self.reply };
+        UserId::new(&format!("{before}{}-{}", lane + 1, nth + 1)).expect("letters, digits and dashes make an id")
     }
 
     /// The post's index, if `id` is one of the load's; probes are not looked for.
@@ -136,11 +130,6 @@ impl Names {
         let lane = u32::try_from(numbered(lane)?).ok().filter(|lane| *lane < self.lanes())?;
         Some(Made { lane, nth: numbered(nth)? })
     }
-}
-
-fn made(before: &str, Made { lane, nth }: Made) -> UserId {
-    let id = format!("{before}{}-{}", lane + 1, nth + 1);
-    UserId::new(&id).expect("letters, digits and dashes make an id")
 }
 
 /// The number that `text` counts from 1, counted from 0; `None` for one written in another way.
@@ -182,7 +171,7 @@ mod tests {
         for run in [None, Some("a1")] {
             let names = Names::new(3, 20, 4, run);
             for made in [Made { lane: 0, nth: 0 }, Made { lane: 19, nth: 1_000_000 }] {
-                for id in [names.reply(made), names.tagged(made)] {
+                for id in [Counted::Replies, Counted::Uses].map(|counted| names.made(counted, made)) {
                     assert_eq!(names.made_of(id.as_str()), Some(made));
                 }
             }

@@ -22,6 +22,7 @@ use tally_core::definitions::Direction;
 use tally_service::{Stop, Stopped, Task};
 use tokio::time::{Instant, timeout};
 
+use crate::counters::Counted;
 use crate::ledger::{Deed, Event};
 use crate::load::Writer;
 use crate::page::Staleness as Shown;
@@ -157,7 +158,8 @@ impl Probe {
         } else {
             (Direction::Add, before + 1)
         };
-        let event = Event { subject: self.post, region: 0, deed: Deed::Like { user: USER, direction } };
+        let deed = Deed::User { user: USER, direction };
+        let event = Event { counted: Counted::Likes, subject: self.post, region: 0, deed };
         self.writer.write(event, stop).await?;
         let acknowledged = Instant::now();
         while acknowledged.elapsed() < GIVE_UP && self.likes(client, stop).await? != Some(after) {

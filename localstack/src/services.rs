@@ -35,12 +35,9 @@ const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration
 /// After so long without dying a service counts as recovered.
 const HEALTHY: Duration = Duration::from_secs(30);
 
-/// The handle of one service. Clones are the same service.
-#[derive(Clone, Debug)]
-pub(crate) struct Service(Arc<Inner>);
-
+/// One service, which its keeper starts again and again.
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Service {
     name: &'static str,
     readiness: Readiness,
     down: AtomicBool,
@@ -52,33 +49,33 @@ impl Service {
     /// A service not started yet, whose conditions are among those of `readiness`.
     pub(crate) fn new(name: &'static str, readiness: &Readiness) -> Self {
         let (down, restarts) = (AtomicBool::new(true), AtomicU64::new(0));
-        Self(Arc::new(Inner { name, readiness: readiness.scope(name), down, restarts, kill: Notify::new() }))
+        Self { name, readiness: readiness.scope(name), down, restarts, kill: Notify::new() }
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.0.name
+        self.name
     }
 
     /// Kills it, as a crash would.
     pub(crate) fn kill(&self) {
-        self.0.kill.notify_one();
+        self.kill.notify_one();
     }
 
     /// Completes once it can do its work.
     pub(crate) async fn ready(&self) {
-        self.0.readiness.until_ready().await;
+        self.readiness.until_ready().await;
     }
 
     /// As the page shows it.
     pub(crate) fn shown(&self) -> page::Part {
-        let state = if self.0.down.load(Ordering::Relaxed) {
+        let state = if self.down.load(Ordering::Relaxed) {
             page::PartState::Down
-        } else if self.0.readiness.report().ready {
+        } else if self.readiness.report().ready {
             page::PartState::Up
         } else {
             page::PartState::Starting
         };
-        page::Part { name: self.0.name.to_owned(), state, restarts: self.0.restarts.load(Ordering::Relaxed) }
+        page::Part { name: self.name.to_owned(), state, restarts: self.restarts.load(Ordering::Relaxed) }
     }
 }
 
@@ -86,7 +83,7 @@ impl Service {
 type Start = Box<dyn Fn(Host) -> anyhow::Result<Running> + Send + Sync>;
 
 pub(crate) struct Keeper {
-    pub(crate) service: Service,
+    pub(crate) service: Arc<Service>,
     pub(crate) start: Start,
     pub(crate) chance: Chance,
 }
@@ -100,7 +97,7 @@ enum End {
 impl Keeper {
     /// One life of the service.
     async fn live(&self, stop: &Stop) -> anyhow::Result<End> {
-        let Inner { name, readiness, down, kill, .. } = &*self.service.0;
+        let Service { name, readiness, down, kill, .. } = &*self.service;
         let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
         let running = (self.start)(host)?;
         down.store(false, Ordering::Relaxed);
@@ -147,7 +144,7 @@ impl Task for Keeper {
                 }
             };
             stop.unless_requested(tokio::time::sleep(wait)).await.map_err(|Stopped| Stopped)?;
-            self.service.0.restarts.fetch_add(1, Ordering::Relaxed);
+            self.service.restarts.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -166,12 +163,12 @@ pub(crate) const SECOND_NAMES: [&str; 4] = ["us consumer", "us change-streamer",
 /// The services, in the order data flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
-    pub(crate) consumer: Service,
-    pub(crate) streamer: Service,
-    pub(crate) recount: Service,
-    pub(crate) api: Service,
+    pub(crate) consumer: Arc<Service>,
+    pub(crate) streamer: Arc<Service>,
+    pub(crate) recount: Arc<Service>,
+    pub(crate) api: Arc<Service>,
     /// What is trending, where there are topics for it.
-    pub(crate) trends: Option<Service>,
+    pub(crate) trends: Option<Arc<Service>>,
 }
 
 /// What they are started with.
@@ -191,7 +188,7 @@ pub(crate) struct Plan {
 impl Services {
     /// Services that are not started yet, with what is trending or without.
     pub(crate) fn new(names: [&'static str; 4], host: &Host, lists: bool) -> Self {
-        let service = |name| Service::new(name, host.readiness());
+        let service = |name| Arc::new(Service::new(name, host.readiness()));
         let [consumer, streamer, recount, api] = names.map(service);
         Self { consumer, streamer, recount, api, trends: lists.then(|| service(TRENDS)) }
     }
@@ -202,7 +199,7 @@ impl Services {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Service> {
-        self.needed().into_iter().chain(&self.trends)
+        self.needed().into_iter().chain(self.trends.as_deref())
     }
 
     /// Kills the service of this name as a crash would; whether there is one.
@@ -233,8 +230,8 @@ impl Services {
     }
 }
 
-fn keep(host: &Host, stage: Stage, service: &Service, start: Start) {
-    host.spawn(stage, service.name(), Keeper { service: service.clone(), start, chance: host.chance().fork() });
+fn keep(host: &Host, stage: Stage, service: &Arc<Service>, start: Start) {
+    host.spawn(stage, service.name(), Keeper { service: Arc::clone(service), start, chance: host.chance().fork() });
 }
 
 fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Start {
@@ -353,11 +350,11 @@ mod tests {
         }
     }
 
-    fn keep(mortal: Mortal) -> (Service, Host) {
-        let service = Service::new("mortal", &Readiness::new());
+    fn keep(mortal: Mortal) -> (Arc<Service>, Host) {
+        let service = Arc::new(Service::new("mortal", &Readiness::new()));
         let start: Start = Box::new(move |host| Ok(Running::start(mortal, host)));
         let host = Host::new("test");
-        host.spawn(Stage::Work, "keeper", Keeper { service: service.clone(), start, chance: Chance::seeded(1) });
+        super::keep(&host, Stage::Work, &service, start);
         (service, host)
     }
 

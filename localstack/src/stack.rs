@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, bail};
@@ -71,28 +70,26 @@ fn list(counted: impl Iterator<Item = (String, u64)>) -> String {
     counted.map(|(what, count)| format!("{what} {count}\u{d7}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) struct LocalStack(pub(crate) Arc<Local>);
-
-impl LocalStack {
+impl Local {
     fn kill(&self, name: &str) -> anyhow::Result<String> {
         let Some(service) =
-            self.0.regions().flat_map(|region| region.services.all()).find(|service| service.name() == name)
+            self.regions().flat_map(|region| region.services.all()).find(|service| service.name() == name)
         else {
             bail!(Refusal(format!("there is no service `{name}`")));
         };
         service.kill();
-        self.0.happened.note(Deed::Killed(service.name()));
+        self.happened.note(Deed::Killed(service.name()));
         Ok(format!("{name} was killed as in a crash: it starts again in a second, from its checkpoints"))
     }
 
     fn switch_cache(&self, on: bool) -> anyhow::Result<String> {
-        let cache = &self.0.engines.cache;
+        let cache = &self.engines.cache;
         if !cache.is_embedded() {
             bail!(Refusal("the cache is a real Redis: stop and start it where it runs".to_owned()));
         }
         cache.switch(on);
         if !on {
-            self.0.happened.note(Deed::CacheStopped);
+            self.happened.note(Deed::CacheStopped);
         }
         Ok(if on { "the cache is back, empty" } else { "the cache is gone: counts are read from the table" }.to_owned())
     }
@@ -104,42 +101,42 @@ impl LocalStack {
         if by == 0 || by.unsigned_abs() > 1_000_000 {
             bail!(Refusal("drift is at most a million likes either way, and not none".to_owned()));
         }
-        let store = &self.0.engines.store;
+        let store = &self.engines.store;
         if !inject_drift(&store.connection, &post, by).await.context("cannot change the counter")? {
             bail!(Refusal(format!("{post} has never been liked, so it has no counter")));
         }
-        self.0.injected.fetch_add(by.unsigned_abs(), Ordering::Relaxed);
-        self.0.happened.note(Deed::DriftInjected);
+        self.injected.fetch_add(by.unsigned_abs(), Ordering::Relaxed);
+        self.happened.note(Deed::DriftInjected);
         // The next like of the post would bring the number to the cache; a person should not have to wait for one.
         if let Ok(Some(config)) = store.log.config().await {
-            self.0.engines.cache.forget(partition_of(id.post.as_bytes(), config.partitions), &id);
+            self.engines.cache.forget(partition_of(id.post.as_bytes(), config.partitions), &id);
         }
         Ok(format!("{post} is off by {by:+}: a recount will find out"))
     }
 
     async fn recount(&self) -> anyhow::Result<String> {
-        self.0.engines.store.recounts.enqueue_audit(self.0.clock.now()).await?;
-        self.0.happened.note(Deed::RecountAsked);
+        self.engines.store.recounts.enqueue_audit(self.clock.now()).await?;
+        self.happened.note(Deed::RecountAsked);
         Ok("a recount of everything is queued: it begins within seconds".to_owned())
     }
 
     fn split(&self) -> anyhow::Result<String> {
-        let store = &self.0.engines.store;
+        let store = &self.engines.store;
         let Some(emulator) = &store.emulator else {
             bail!(Refusal("DynamoDB is a real one, and splits its stream shards itself".to_owned()));
         };
         let children = emulator.split_shard(store.likes(), None, None).map_err(|error| Refusal(error.to_string()))?;
-        self.0.happened.note(Deed::ShardSplit);
+        self.happened.note(Deed::ShardSplit);
         Ok(format!("the busiest stream shard was split: {} children", children.len()))
     }
 
     fn mirror(&self, copies: bool) -> anyhow::Result<String> {
-        let Some(abroad) = &self.0.abroad else {
+        let Some(abroad) = &self.abroad else {
             bail!(Refusal("there is one Region: start it with --regions 2".to_owned()));
         };
         abroad.mirror.send_replace(copies);
         if !copies {
-            self.0.happened.note(Deed::MirrorCut);
+            self.happened.note(Deed::MirrorCut);
         }
         let healed = "the mirror copies again, first what waited";
         let cut = "the mirror is cut: each Region goes on with what it knows of the other";
@@ -147,18 +144,18 @@ impl LocalStack {
     }
 
     fn pause(&self, paused: bool) -> anyhow::Result<String> {
-        if self.0.load.is_none() {
+        if self.load.is_none() {
             bail!(Refusal("there is no load".to_owned()));
         }
-        self.0.regions().for_each(|region| _ = region.paused.send_replace(paused));
+        self.regions().for_each(|region| _ = region.paused.send_replace(paused));
         Ok(if paused { "the load is paused" } else { "the load goes on" }.to_owned())
     }
 }
 
 #[async_trait]
-impl Stack for LocalStack {
+impl Stack for Local {
     fn snapshot(&self) -> Snapshot {
-        self.0.board.lock().clone()
+        self.board.lock().clone()
     }
 
     async fn act(&self, command: Command) -> anyhow::Result<String> {

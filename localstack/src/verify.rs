@@ -5,7 +5,6 @@
 
 mod compare;
 mod lists;
-mod regions;
 pub(crate) mod sightings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +29,6 @@ use crate::page::{Drift, Staleness};
 use crate::probe::Client;
 use crate::verify::compare::{Compared, Rows, Shown, compared, counters_with_rows, rows_with_ledger, served_with_rows};
 use crate::verify::lists::ComparedLists;
-use crate::verify::regions::ComparedRegions;
 
 /// Differences listed one by one; beyond them only their number is kept.
 pub(super) const LISTED: usize = 20;
@@ -89,6 +87,17 @@ pub(crate) struct Comparison {
     /// The steps that were not reached in time.
     pub(crate) unreached: Vec<String>,
     pub(crate) differences: Differences,
+}
+
+/// What was compared beyond one Region.
+#[derive(Debug)]
+pub(crate) struct ComparedRegions {
+    /// Events of the second one.
+    events: u64,
+    /// Its rows and cells.
+    rows: u64,
+    /// Posts whose sums were compared in both.
+    posts: usize,
 }
 
 /// Waits and compares.
@@ -212,6 +221,32 @@ impl Verify<'_> {
         Ok((rows, counters, differences))
     }
 
+    /// Compares the second Region, and the sums. Both need a while: what a Region has published goes through the mirror, and is
+    /// gathered for some seconds.
+    async fn sums(
+        &self,
+        us: &Verify<'_>,
+        rows: &Rows,
+        counters: &CountsTable,
+        differences: &mut Differences,
+    ) -> anyhow::Result<ComparedRegions> {
+        let (theirs, there, mut found) = us.tables().await?;
+        let drift = observe::drift(&us.0.engines.store.recounts.runs(u32::MAX).await?);
+        if drift.corrected > 0 {
+            found.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
+        }
+        let both = [rows, &theirs];
+        let all: CountsTable =
+            counters.iter().chain(&there).map(|(id, counter)| (id.clone(), counter.clone())).collect();
+        self.0.screen.step("waiting until both Regions answer the same sums");
+        found.extend(us.answers(&both, &all, PATIENCE).await?);
+        differences.extend(self.answers(&both, &all, PATIENCE).await?);
+        found.listed.iter_mut().for_each(|difference| difference.insert_str(0, "in us: "));
+        differences.extend(found);
+        let (events, posts) = (us.0.ledger.events(), self.posts(&all).len());
+        Ok(ComparedRegions { events, rows: theirs.iter().map(|(_, rows)| rows.rows).sum(), posts })
+    }
+
     /// What counts something of posts.
     fn of_posts(&self) -> Vec<CounterName> {
         let of_posts = self.0.counters.all().iter().filter(|definition| definition.subject == SubjectField::Post);
@@ -310,5 +345,12 @@ impl fmt::Display for Comparison {
             writeln!(f, "  not reached: after {} s {unreached}", PATIENCE.as_secs())?;
         }
         self.differences.listed.iter().try_for_each(|difference| writeln!(f, "    {difference}"))
+    }
+}
+
+impl fmt::Display for ComparedRegions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { events, rows, posts } = self;
+        write!(f, "us has {rows} rows and cells of {events} events; both APIs are asked for the sums of {posts} posts")
     }
 }

@@ -5,7 +5,6 @@ mod args;
 mod chance;
 mod clock;
 mod config;
-mod exit;
 mod host;
 pub mod http;
 pub mod metrics;
@@ -27,7 +26,6 @@ pub use args::{
 pub use chance::Chance;
 pub use clock::{Clock, StoreClock};
 pub use config::Invalid;
-pub use exit::{Exit, Unfit};
 pub use host::{App, Host, Running};
 pub use http::{Limits, Server, open_files};
 pub use patience::{GivenUp, Patience, Until};
@@ -39,7 +37,7 @@ pub use standstill::Standstill;
 pub use stop::{Stop, Stopped, Switch};
 pub use supervisor::{Shutdown, Worker};
 pub use tally_core::time::UnixMillis;
-pub use task::{Ended, How, Stage, Task};
+pub use task::{Ended, Exit, How, Stage, Task, Unfit};
 pub use variables::{environment, unknown, unlisted, unread};
 
 /// Every process makes many small allocations on many threads.

@@ -16,8 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Instrument, Span};
 
 use super::{End, Held, Shared};
-use crate::metrics;
-use crate::trace::Links;
+use crate::{metrics, trace};
 
 /// After how many tries the log says that the store is busy, and how often.
 const SOME_TRIES: u32 = 3;
@@ -164,7 +163,7 @@ impl Held {
             Some((self.reading.runs.at(offset)?, offset))
         });
         let runs: Vec<_> = runs.collect();
-        let links = Links::of(runs.iter().filter_map(|(run, offset)| run.at(*offset))).to_string();
+        let links = trace::links(runs.iter().filter_map(|(run, offset)| run.at(*offset)));
         tracing::info_span!("flush", partition = %self.log.partition(), rows = attempts.len(), trigger, links)
     }
 

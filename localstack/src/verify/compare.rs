@@ -7,7 +7,7 @@ use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, ReservedKey, RowKey, Shard, ShardCount};
 
 use crate::counters::{Counted, Counters};
-use crate::ledger::{Amount, Ledger, Pairs};
+use crate::ledger::{Amount, Ledger};
 use crate::names::{Made, Names};
 use crate::verify::Differences;
 
@@ -116,8 +116,7 @@ pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters
     for counted in counters.defined() {
         let found = Found { rows, counters, counted };
         match counted {
-            Counted::Likes => found.users_with(&ledger.likes, &ledger.names, &mut differences),
-            Counted::Retweets => found.users_with(&ledger.retweets, &ledger.names, &mut differences),
+            Counted::Likes | Counted::Retweets => found.users_with(ledger, &mut differences),
             Counted::Replies | Counted::Uses => found.made_with(ledger, &mut differences),
             Counted::Views => found.amounts_with(ledger, &mut differences),
         }
@@ -141,8 +140,8 @@ impl<'a> Found<'a> {
             .map(|(index, found, id)| (index, id, found))
     }
 
-    fn users_with(&self, said: &Pairs, names: &Names, differences: &mut Differences) {
-        let mut total = 0;
+    fn users_with(&self, ledger: &Ledger, differences: &mut Differences) {
+        let (mut total, names, said) = (0, &ledger.names, ledger.users(self.counted));
         for (index, id, found) in self.subjects(names) {
             total += found.users.len() as u64;
             for user in 0..names.users() {
@@ -155,8 +154,7 @@ impl<'a> Found<'a> {
     }
 
     fn made_with(&self, ledger: &Ledger, differences: &mut Differences) {
-        let (mut total, names) = (0, &ledger.names);
-        let made = ledger.made(self.counted);
+        let (mut total, names, made) = (0, &ledger.names, ledger.made(self.counted));
         let mut said = BTreeMap::<usize, BTreeSet<Made>>::new();
         for (one, subject) in made.all() {
             said.entry(subject).or_default().insert(one);
@@ -166,8 +164,7 @@ impl<'a> Found<'a> {
             let said = said.remove(&index).unwrap_or_default();
             for one in said.symmetric_difference(&found.made) {
                 member(differences, said.contains(one), found.made.contains(one), || {
-                    let name = if self.counted == Counted::Uses { names.tagged(*one) } else { names.reply(*one) };
-                    format!("{name} of {id}")
+                    format!("{} of {id}", names.made(self.counted, *one))
                 });
             }
         }

@@ -11,7 +11,6 @@ use tally_core::tally::read;
 use tokio::time::Instant;
 
 use crate::counters::Counted;
-use crate::ledger::Pairs;
 use crate::oracle::{Oracle, Sums};
 use crate::probe::Client;
 use crate::services::WINDOWS;
@@ -190,11 +189,10 @@ impl Verify<'_> {
                 let mut made = BTreeMap::<usize, i64>::new();
                 let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
                 of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
-                let pairs = |pairs: &Pairs, post| i64::try_from(pairs.count_from(post, index)).unwrap_or(i64::MAX);
+                let users = |subject| ledger.users(counted).count_from(subject, index);
                 for (subject, id) in names.subjects(counted).iter().enumerate() {
                     let said = match counted {
-                        Counted::Likes => pairs(&ledger.likes, subject),
-                        Counted::Retweets => pairs(&ledger.retweets, subject),
+                        Counted::Likes | Counted::Retweets => i64::try_from(users(subject)).unwrap_or(i64::MAX),
                         Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
                         Counted::Views => 0,
                     };

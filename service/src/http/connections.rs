@@ -53,37 +53,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
-
-    use tokio::sync::Semaphore;
-    use tokio::time::timeout;
-
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn each_hears_of_the_end_and_is_waited_for() {
-        let (mut connections, work) = (Connections::default(), Arc::new(Semaphore::new(0)));
-        let heard = Arc::new(AtomicUsize::new(0));
-        for _ in 0..3 {
-            let (work, heard) = (Arc::clone(&work), Arc::clone(&heard));
-            connections.open(|ending| async move {
-                let _ = ending.await;
-                heard.fetch_add(1, Ordering::Relaxed);
-                work.acquire().await.expect("it is never closed").forget();
-            });
-        }
-        tokio::task::yield_now().await;
-        assert_eq!(heard.load(Ordering::Relaxed), 0, "none is told before the end");
-        let drained = timeout(Duration::from_secs(1), connections.drain());
-        let working = async {
-            tokio::task::yield_now().await;
-            work.add_permits(3);
-        };
-        assert_eq!(tokio::join!(drained, working).0, Ok(()));
-        assert_eq!((heard.load(Ordering::Relaxed), connections.len(), work.available_permits()), (3, 0, 0));
-    }
 
     #[tokio::test]
     async fn nothing_is_kept_of_those_that_ended_however_they_did() {

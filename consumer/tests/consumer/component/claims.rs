@@ -19,10 +19,7 @@ use super::world::{DLQ, GROUP, TOMBSTONES, TOPIC, World, is_ready, names, partit
 #[tokio::test(start_paused = true)]
 async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised_and_shows_what_waits() {
     let watched = Watched::new();
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(1).await;
     eventually("nothing waits", async || watched.lag() == [Some(0.0), Some(0.0)]).await;
     let topic = world.topic().await;
     let paused = Topic { is_paused: true, ..topic.clone() };
@@ -60,10 +57,7 @@ async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised_and_show
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_whose_claim_was_raised_is_claimed_again_while_it_is_assigned() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(1).await;
     let (raised, _) = world.claims().raise(&partition(0)).await.unwrap();
     world.say(0, "w", Like);
     world.reaches_ends().await;
@@ -74,10 +68,7 @@ async fn a_partition_whose_claim_was_raised_is_claimed_again_while_it_is_assigne
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_was_set_forward_is_reported_and_nothing_is_skipped() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    (0..10).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(10).await;
     world.stop(consumer).await;
     (10..20).for_each(|n| world.say(0, &format!("u-{n}"), Like));
     world.commit(0, 15).await;
@@ -85,9 +76,7 @@ async fn a_group_that_was_set_forward_is_reported_and_nothing_is_skipped() {
     names(&consumer, "has committed 15").await;
     assert_eq!(world.safe(0).await, 10);
     world.commit(0, 10).await;
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 /// The partition loses its newest two records, and gets four others in their place.
@@ -99,10 +88,7 @@ fn lose_and_grow(world: &mut World, lost: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_lost_its_tail_and_has_grown_again_is_named_whether_or_not_a_consumer_runs() {
     for runs in [true, false] {
-        let mut world = World::new(1).await;
-        let mut consumer = world.consumer();
-        (0..10).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-        world.reaches_ends().await;
+        let (mut world, mut consumer) = World::with_likes(10).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         if runs {
             lose_and_grow(&mut world, 8);
@@ -131,9 +117,7 @@ async fn what_another_deployment_puts_back_for_itself_is_passed_over() {
     let headers = [(tally_consumer::letter::PUT_BACK_FOR, Some(&b"another"[..]))];
     world.broker.append(Outgoing { topic: TOPIC, partition: Some(0), key, value, headers: &headers }, BEGAN).unwrap();
     world.say(0, "v", Like);
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,17 +166,12 @@ async fn what_was_written_behind_an_unfinished_record_is_a_replay_a_day_later_an
     eventually("the loss is open", async || !world.losses().await.is_empty()).await;
     assert_eq!(world.losses().await, ["likes/0 is read once more up to 2"]);
     assert!(world.kept(0).await.replay.is_some(), "an audit closes the loss of a partition that does not replay");
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn reading_again_becomes_a_replay_if_the_store_accepts_no_rows_for_long() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    (0..40).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(40).await;
     world.stop(consumer).await;
     world.commit(0, 5).await;
     world.store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement")]);
@@ -210,10 +189,7 @@ async fn reading_again_becomes_a_replay_if_the_store_accepts_no_rows_for_long() 
 
 #[tokio::test(start_paused = true)]
 async fn a_recreated_topic_stops_its_consumers_and_a_grown_one_does_not() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(1).await;
     world.broker.add_partitions(TOPIC, 1);
     names(&consumer, "has 2 partitions").await;
     world.say(0, "w", Like);
@@ -246,9 +222,7 @@ async fn the_marker_at_the_end_of_a_transaction_does_not_delay_a_quiet_topic() {
     }
     world.broker.end_transaction(TOPIC, 0);
     world.say(0, "u-0", Unlike);
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 /// A member of the group that hears 10 s late where its partitions end, and counts its looks.

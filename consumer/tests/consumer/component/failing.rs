@@ -30,10 +30,7 @@ fn like_from_a_region(world: &World, user: &str) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_the_store_refuses_becomes_a_dead_letter_alone() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    (0..30).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-    world.reaches_ends().await;
+    let (world, consumer) = World::with_likes(30).await;
     fill(&world, "u-7").await;
     let before = world.row(0, "u-7").await["v"].clone();
     (0..30).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
@@ -66,18 +63,13 @@ async fn events_of_a_row_whose_version_is_unreadable_are_dead_letters_and_named_
         world.store.edit("likes", world.key(0, user), "v", json!({"N": "0"})).await;
         world.say(0, user, event);
     }
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_every_event_stops_the_partition() {
     let watched = Watched::new();
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    (0..40).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-    world.reaches_ends().await;
+    let (world, consumer) = World::with_likes(40).await;
     for n in 0..40 {
         fill(&world, &format!("u-{n}")).await;
     }
@@ -145,9 +137,7 @@ async fn a_store_that_refuses_everything_until_an_operator_acts_stops_the_partit
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!((world.committed(0).await, world.letters().await.len()), (Some(1), 0));
     denies.store(false, Ordering::Relaxed);
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,10 +158,7 @@ async fn a_missing_dead_letter_topic_is_named_and_the_consumer_works_but_is_not_
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_whose_claim_is_not_confirmed_sends_nothing_after_a_minute() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(1).await;
     world.store.faults([Rule::new(Injected::Outage).on("UpdateItem")]);
     tokio::time::sleep(Duration::from_secs(62)).await;
     let sent = world.store.requests("BatchExecuteStatement");
@@ -179,9 +166,7 @@ async fn a_consumer_whose_claim_is_not_confirmed_sends_nothing_after_a_minute() 
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.store.requests("BatchExecuteStatement"), sent);
     world.store.faults([]);
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(consumer).await;
+    world.ends_right(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]

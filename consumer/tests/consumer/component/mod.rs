@@ -72,9 +72,7 @@ async fn two_consumers_that_both_own_a_partition_do_no_harm() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     zombie.kill().await;
-    world.reaches_ends().await;
-    world.is_right().await;
-    world.stop(one).await;
+    world.ends_right(one).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,10 +117,7 @@ async fn a_burst_of_misrouted_events_is_told_a_minute_after_the_first_one_even_i
 
 #[tokio::test(start_paused = true)]
 async fn an_action_defined_while_a_partition_is_read_counts_and_an_undefined_one_becomes_a_dead_letter() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    world.say(0, "u", Like);
-    world.reaches_ends().await;
+    let (mut world, consumer) = World::with_likes(1).await;
     world.put(0, br#"{"post_id":"p","action":"wave","user_id":"u"}"#);
     world.reaches_ends().await;
     assert_eq!(world.letters().await, [(0, 1, "bad_action".to_owned())]);

@@ -84,6 +84,15 @@ impl World {
         Self { store, broker, settings, clock, partitions, seed, rows: BTreeMap::new(), sums: BTreeMap::new() }
     }
 
+    /// A world of one partition, in which a consumer has written likes of so many users, `u-0` and so on.
+    pub(crate) async fn with_likes(count: u32) -> (Self, Running) {
+        let mut world = Self::new(1).await;
+        let consumer = world.consumer();
+        (0..count).for_each(|n| world.say(0, &format!("u-{n}"), Direction::Add));
+        world.reaches_ends().await;
+        (world, consumer)
+    }
+
     /// Starts a consumer. All consumers share the group and the store.
     pub(crate) fn consumer(&mut self) -> Running {
         self.consumer_of(GROUP)
@@ -131,6 +140,13 @@ impl World {
     pub(crate) async fn stop(&self, running: Running) {
         let shutdown = running.stop(Duration::from_secs(25)).await;
         assert_eq!(shutdown.exit(), Exit::CLEAN, "{shutdown:?}");
+    }
+
+    /// Waits until everything is committed, and compares it with the expected result; then the consumer stops cleanly.
+    pub(crate) async fn ends_right(&self, running: Running) {
+        self.reaches_ends().await;
+        self.is_right().await;
+        self.stop(running).await;
     }
 
     pub(crate) fn claims(&self) -> Claims {

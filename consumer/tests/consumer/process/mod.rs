@@ -46,9 +46,7 @@ async fn events_become_rows_and_dead_letters_and_sigterm_ends_the_process_with_0
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     stage.say(600).await;
-    stage.caught_up().await;
-    stage.check().await;
-    consumer.stop().await.unwrap();
+    stage.ends_right(&consumer).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,9 +88,7 @@ async fn a_consumer_that_is_killed_repeatedly_leaves_exact_rows() {
         consumer.kill().await.unwrap();
     }
     let last = stage.consumer(&[]);
-    stage.caught_up().await;
-    stage.check().await;
-    last.stop().await.unwrap();
+    stage.ends_right(&last).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,9 +97,7 @@ async fn a_group_without_offsets_reads_the_whole_topic_and_writes_nothing() {
     let mut stage = Stage::set().await;
     let one = stage.consumer(&[]);
     stage.say(3_000).await;
-    stage.caught_up().await;
-    stage.check().await;
-    one.stop().await.unwrap();
+    stage.ends_right(&one).await;
     let written = || stage.emulator.stats().tables["likes"].stream.as_ref().map(|stream| stream.records);
     let (rows, records) = (stage.rows().await, written());
     let two = stage.consumer(&["--group", "another"]);
@@ -120,9 +114,7 @@ async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_delays_nothin
     let consumer = stage.consumer(&[]);
     stage.say_large(3 << 20).await;
     stage.say(300).await;
-    stage.caught_up().await;
-    stage.check().await;
-    consumer.stop().await.unwrap();
+    stage.ends_right(&consumer).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,9 +138,7 @@ async fn an_unavailable_broker_is_waited_for_by_name() {
     assert!(consumer.is_running());
     stage.engines.broker_up();
     stage.say(500).await;
-    stage.caught_up().await;
-    stage.check().await;
-    consumer.stop().await.unwrap();
+    stage.ends_right(&consumer).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -202,9 +192,7 @@ async fn an_unavailable_table_only_delays_and_memory_stays_bounded() {
     }
     assert!(!consumer.log().contains(r#""why":"lost""#), "it is still a member");
     stage.emulator.set_faults(vec![]);
-    stage.caught_up().await;
-    stage.check().await;
-    consumer.stop().await.unwrap();
+    stage.ends_right(&consumer).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -227,9 +215,7 @@ async fn sigterm_at_any_moment_ends_the_process_with_0_within_the_grace_period()
         assert!(consumer.stop().await.unwrap() < Duration::from_secs(15));
     }
     let last = stage.consumer(&[]);
-    stage.caught_up().await;
-    stage.check().await;
-    last.stop().await.unwrap();
+    stage.ends_right(&last).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,6 +176,13 @@ impl Stage {
         println!("{} rows, {longest} of the longest ids, {total} dead letters, {twice} of them twice", rows.len());
     }
 
+    /// Waits until everything is finished, checks it, and stops the consumer.
+    pub(crate) async fn ends_right(&self, consumer: &Process) {
+        self.caught_up().await;
+        self.check().await;
+        consumer.stop().await.unwrap();
+    }
+
     /// All rows.
     pub(crate) async fn rows(&self) -> Likes {
         let mut rows = Likes::new();

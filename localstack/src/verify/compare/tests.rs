@@ -27,8 +27,8 @@ impl World {
         all().id(counted, &self.ledger.names.subjects(counted)[subject]).unwrap()
     }
 
-    fn say(&self, subject: usize, deed: Deed) {
-        self.ledger.acknowledged(Event { subject, region: 0, deed });
+    fn say(&self, counted: Counted, subject: usize, deed: Deed) {
+        self.ledger.acknowledged(Event { counted, subject, region: 0, deed });
     }
 
     /// A row, and its count.
@@ -46,16 +46,12 @@ impl World {
     }
 }
 
-fn like(user: u32) -> Deed {
-    Deed::Like { user, direction: Direction::Add }
+fn user(user: u32, direction: Direction) -> Deed {
+    Deed::User { user, direction }
 }
 
-fn reply(nth: u64, direction: Direction) -> Deed {
-    Deed::Reply { reply: Made { lane: 2, nth }, direction }
-}
-
-fn used(nth: u64, direction: Direction) -> Deed {
-    Deed::Use { tagged: Made { lane: 2, nth }, direction }
+fn made(nth: u64, direction: Direction) -> Deed {
+    Deed::Made { made: Made { lane: 2, nth }, direction }
 }
 
 /// Every third of 30 users likes the first of two posts, every fifth retweets it, one has replied three times; a stranger
@@ -65,24 +61,24 @@ fn world() -> World {
     let ledger = Ledger::new(Names::new(2, 30, 1, None));
     let mut world = World { ledger, rows: Rows::default(), counters: BTreeMap::new() };
     let [likes, retweets, replies, views, uses] = Counted::ALL.map(|counted| world.id(counted, 0));
-    for user in (0..30).step_by(3) {
-        world.say(0, like(user));
-        world.put(&likes, &format!("user-{}", user + 1), None);
+    for index in (0..30).step_by(3) {
+        world.say(Counted::Likes, 0, user(index, Direction::Add));
+        world.put(&likes, &format!("user-{}", index + 1), None);
     }
     world.put(&likes, "stranger", None);
-    for user in (0..30).step_by(5) {
-        world.say(0, Deed::Retweet { user, direction: Direction::Add });
-        world.put(&retweets, &format!("user-{}", user + 1), None);
+    for index in (0..30).step_by(5) {
+        world.say(Counted::Retweets, 0, user(index, Direction::Add));
+        world.put(&retweets, &format!("user-{}", index + 1), None);
     }
     for nth in 0..3 {
-        world.say(0, reply(nth, Direction::Add));
+        world.say(Counted::Replies, 0, made(nth, Direction::Add));
         world.put(&replies, &format!("reply-3-{}", nth + 1), None);
     }
-    world.say(0, Deed::View { amount: 35 });
-    world.say(0, Deed::View { amount: 25 });
+    world.say(Counted::Views, 0, Deed::View { amount: 35 });
+    world.say(Counted::Views, 0, Deed::View { amount: 25 });
     world.put(&views, "\u{1}cell/likes/7", Some(60));
     for nth in 0..2 {
-        world.say(0, used(nth, Direction::Add));
+        world.say(Counted::Uses, 0, made(nth, Direction::Add));
         world.put(&uses, &format!("tagged-3-{}", nth + 1), None);
     }
     world
@@ -111,14 +107,14 @@ fn what_agrees_has_no_differences_and_strangers_are_counted_too() {
 #[test]
 fn a_lost_row_and_one_that_should_be_gone_are_found() {
     let world = world();
-    world.say(1, like(5));
-    world.say(0, Deed::Like { user: 3, direction: Direction::Remove });
+    world.say(Counted::Likes, 1, user(5, Direction::Add));
+    world.say(Counted::Likes, 0, user(3, Direction::Remove));
     let expected = [
         "user-4 of post-1: it was taken back or never said, and there is a row",
         "user-6 of post-2: it was said last, and there is no row",
     ];
     assert_eq!(world.differences(), expected);
-    world.say(1, Deed::Retweet { user: 2, direction: Direction::Add });
+    world.say(Counted::Retweets, 1, user(2, Direction::Add));
     let expected = [
         "user-3 of post-2 retweets: it was said last, and there is no row",
         "retweets in all: 7 were said and not taken back, there are 6 rows",
@@ -129,12 +125,12 @@ fn a_lost_row_and_one_that_should_be_gone_are_found() {
 #[test]
 fn a_reply_or_a_use_of_a_hashtag_that_is_lost_or_was_never_said_is_found() {
     let mut world = world();
-    world.say(1, reply(3, Direction::Add));
-    world.say(0, reply(1, Direction::Remove));
+    world.say(Counted::Replies, 1, made(3, Direction::Add));
+    world.say(Counted::Replies, 0, made(1, Direction::Remove));
     let id = world.id(Counted::Replies, 1);
     world.put(&id, "reply-3-9", None);
-    world.say(1, used(7, Direction::Add));
-    world.say(0, used(0, Direction::Remove));
+    world.say(Counted::Uses, 1, made(7, Direction::Add));
+    world.say(Counted::Uses, 0, made(0, Direction::Remove));
     let expected = [
         "reply-3-2 of post-1 replies: it was taken back or never said, and there is a row",
         "reply-3-4 of post-2 replies: it was said last, and there is no row",
@@ -206,7 +202,7 @@ fn a_sum_of_regions_has_the_rows_of_each_and_is_exact_and_fresh() {
 #[test]
 fn long_lists_are_cut() {
     let world = world();
-    (0..30).for_each(|user| world.say(1, like(user)));
+    (0..30).for_each(|index| world.say(Counted::Likes, 1, user(index, Direction::Add)));
     let found = rows_with_ledger(&world.rows, &world.ledger, &all());
     assert_eq!((found.count, found.listed.len()), (31, LISTED));
 }
