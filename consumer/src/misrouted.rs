@@ -117,6 +117,9 @@ fn fnv1a(key: &[u8], partitions: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use tally_core::ports::log::Records;
+    use tally_core::time::UnixMillis;
+
     use super::*;
 
     #[test]
@@ -148,7 +151,12 @@ mod tests {
         let fnv = fnv1a(key, 12);
         assert!(belongs != crc && crc != fnv && belongs != fnv, "{belongs} {crc} {fnv}");
         let said = |partition| why(Some(key), Some("post-7"), partition, 12);
-        assert!(said(crc).contains("murmur2_random"), "{}", said(crc));
+        let mut records = Records::default();
+        records.push(Offset(3), UnixMillis(0), Some(key), None, [("ce_source", Some(&b"/mobile/backend"[..]))]);
+        let partition = Partition { topic: "likes".into(), index: crc };
+        let last = Last::of(&partition, records.get(0).unwrap(), Some("post-7"), 12);
+        assert_eq!((last.key.as_deref(), last.source.as_deref()), (Some("post-7"), Some("/mobile/backend")));
+        assert!(last.why.contains("murmur2_random"), "{}", last.why);
         assert!(said(fnv).contains("Sarama"), "{}", said(fnv));
         let other = (0..12).find(|partition| ![belongs, crc, fnv].contains(partition)).unwrap();
         assert_eq!(said(other), format!("murmur2 of its key is partition {belongs}"));

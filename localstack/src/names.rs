@@ -24,13 +24,8 @@ pub(crate) struct Names {
     regions: [Region; REGIONS.len()],
     load_posts: usize,
     users: u32,
-    /// What the id of one of the load's posts has before its number.
-    post: String,
-    /// What a user's id has before its number.
-    user: String,
-    /// What a reply's id has before its numbers, and that of a post with a hashtag.
-    reply: String,
-    tagged: String,
+    /// Tells ids of this run from those of others: it stands before their numbers.
+    run: String,
 }
 
 /// A member that was not there before: a reply, or a post with a hashtag. The lane that made it, and its number there, from 0.
@@ -55,10 +50,7 @@ impl Names {
             load_posts: posts.len(),
             posts: posts.into_iter().chain(probes).collect(),
             users,
-            post: format!("post-{run}"),
-            user: format!("user-{run}"),
-            reply: format!("reply-{run}"),
-            tagged: format!("tagged-{run}"),
+            run,
         }
     }
 
@@ -97,7 +89,7 @@ impl Names {
     }
 
     pub(crate) fn user(&self, index: u32) -> UserId {
-        UserId::new(&format!("{}{}", self.user, index + 1)).expect("letters, digits and dashes make an id")
+        UserId::new(&format!("user-{}{}", self.run, index + 1)).expect("letters, digits and dashes make an id")
     }
 
     /// How many lanes the load has.
@@ -107,26 +99,27 @@ impl Names {
 
     /// The id of what a lane has made: a post with a hashtag, or a reply.
     pub(crate) fn made(&self, counted: Counted, Made { lane, nth }: Made) -> UserId {
-        let before = if counted == Counted::Uses { &self.tagged } else { &self.reply };
-        UserId::new(&format!("{before}{}-{}", lane + 1, nth + 1)).expect("letters, digits and dashes make an id")
+        let what = if counted == Counted::Uses { "tagged" } else { "reply" };
+        let id = format!("{what}-{}{}-{}", self.run, lane + 1, nth + 1);
+        UserId::new(&id).expect("letters, digits and dashes make an id")
     }
 
     /// The post's index, if `id` is one of the load's; probes are not looked for.
     pub(crate) fn post_index(&self, id: &str) -> Option<usize> {
-        let index = numbered(id.strip_prefix(&self.post)?)?;
+        let index = numbered(id.strip_prefix("post-")?.strip_prefix(&self.run)?)?;
         usize::try_from(index).ok().filter(|index| *index < self.load_posts)
     }
 
     /// The user's index, if `id` is of the load.
     pub(crate) fn user_index(&self, id: &str) -> Option<u32> {
-        let index = numbered(id.strip_prefix(&self.user)?)?;
+        let index = numbered(id.strip_prefix("user-")?.strip_prefix(&self.run)?)?;
         u32::try_from(index).ok().filter(|index| *index < self.users)
     }
 
     /// Which reply or post with a hashtag `id` is, if it is of the load.
     pub(crate) fn made_of(&self, id: &str) -> Option<Made> {
-        let numbers = id.strip_prefix(&self.reply).or_else(|| id.strip_prefix(&self.tagged));
-        let (lane, nth) = numbers?.split_once('-')?;
+        let made = id.strip_prefix("reply-").or_else(|| id.strip_prefix("tagged-"))?;
+        let (lane, nth) = made.strip_prefix(&self.run)?.split_once('-')?;
         let lane = u32::try_from(numbered(lane)?).ok().filter(|lane| *lane < self.lanes())?;
         Some(Made { lane, nth: numbered(nth)? })
     }

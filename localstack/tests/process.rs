@@ -140,16 +140,6 @@ async fn every_metric_of_the_four_services_has_its_help_and_counters_begin_at_no
 
 #[tokio::test]
 #[ignore = "night: runs a whole stack for long, or judges how fast the machine is"]
-async fn chaos_says_what_it_does_and_the_end_what_was_done() {
-    let stack = start(&["--chaos", "--seed", "7", "--duration", "12s", "--rate", "200", "--posts", "5"]);
-    let (said, code) = end(&stack).await;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("   chaos: "), "{said}");
-    assert!(said.contains("\n  on purpose ") && said.contains("\n  requests ") && said.contains("throttle "), "{said}");
-}
-
-#[tokio::test]
-#[ignore = "night: runs a whole stack for long, or judges how fast the machine is"]
 async fn a_format_that_is_not_known_ends_the_whole_stack_by_name() {
     let stack = start(&["--no-load"]);
     let store = address(&stack, "  DynamoDB ").await;

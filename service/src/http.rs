@@ -1,8 +1,9 @@
 //! Serves a router over HTTP/1.1 within limits, and drains it on shutdown.
 
-mod connections;
 pub mod same_site;
 
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -24,11 +25,10 @@ use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::{Id, JoinSet};
 use tokio_io_timeout::TimeoutWriter;
 
-use self::connections::Connections;
-pub use self::connections::Ending;
 use crate::config::setting;
 use crate::{Stop, Task, Unfit, defaults, positive_duration, within};
 
@@ -160,6 +160,45 @@ pub fn hanging_up<S: AsyncWrite>(stream: S, unread_time: Duration) -> Pin<Box<Ti
     Box::pin(writer)
 }
 
+/// Ready once the connection should end: its sender is dropped.
+///
+/// Each connection has its own channel; a shared one takes a lock whenever any connection uses it.
+pub type Ending = oneshot::Receiver<Infallible>;
+
+/// The connections. Dropping this drops those that are still open.
+#[derive(Debug, Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    channels: HashMap<Id, oneshot::Sender<Infallible>>,
+}
+
+impl Connections {
+    /// Starts a connection, the future that `serve` returns.
+    fn open<F>(&mut self, serve: impl FnOnce(Ending) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.forget_ended();
+        let (channel, ending) = oneshot::channel();
+        let task = self.tasks.spawn(serve(ending));
+        self.channels.insert(task.id(), channel);
+    }
+
+    /// Tells all connections to end, and waits until they have.
+    async fn drain(&mut self) {
+        self.channels.clear();
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn forget_ended(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            // A panic has been logged by the panic hook.
+            let id = ended.map_or_else(|panicked| panicked.id(), |(id, ())| id);
+            self.channels.remove(&id);
+        }
+    }
+}
+
 /// A listener with a limit of connections at once: further ones wait in its queue.
 #[derive(Debug)]
 pub struct Acceptor {
@@ -190,7 +229,7 @@ impl Acceptor {
         }
         drop(self);
         if stop.until_last_call(connections.drain()).await.is_err() {
-            tracing::warn!(connections = connections.len(), "dropping connections that did not finish");
+            tracing::warn!(connections = connections.tasks.len(), "dropping connections that did not finish");
         }
     }
 

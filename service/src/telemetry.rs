@@ -3,10 +3,9 @@
 
 mod gathered;
 mod json;
-mod one_line;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::str::FromStr;
 use std::sync::{Arc, Once, OnceLock};
@@ -24,7 +23,6 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::task::panic_message;
 use gathered::Gathered;
-use one_line::OneLine;
 
 /// The default filter of noisy targets. The SDK logs a warning with a dump of its request for each provider that has no
 /// credentials, and Tally's own error names the problem.
@@ -146,6 +144,46 @@ where
         }
         LogFormat::Pretty => Box::new(builder.with_writer(OneLine(writer)).finish().with(level)),
     }
+}
+
+/// Writes each event with every character escaped that could end a line or control a terminal, so that text in a field
+/// cannot forge another event. The formatter hands over each event whole.
+struct OneLine<W>(W);
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for OneLine<W> {
+    type Writer = Line<W::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        Line(self.0.make_writer())
+    }
+
+    fn make_writer_for(&'w self, meta: &Metadata<'_>) -> Self::Writer {
+        Line(self.0.make_writer_for(meta))
+    }
+}
+
+struct Line<W>(W);
+
+impl<W: Write> Write for Line<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let escaped = |c| if breaks_a_line(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+        let mut line = if text.contains(breaks_a_line) { text.chars().map(escaped).collect() } else { text.to_owned() };
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Returns whether `c` is a control character of either set, or Unicode's line or paragraph separator. All are below
+/// U+10000.
+fn breaks_a_line(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 fn log_panic(panic: &PanicHookInfo<'_>) {

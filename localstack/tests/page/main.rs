@@ -3,6 +3,4 @@
 #[cfg(test)]
 mod browser;
 #[cfg(test)]
-mod double;
-#[cfg(test)]
 mod routes;

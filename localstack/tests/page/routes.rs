@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tally_localstack::page::{Command, routes};
+use tally_localstack::page::{Command, Load, Refusal, ShardState, Snapshot, Stack, StreamShard, routes};
 use tally_service::Switch;
 use tokio::time::timeout;
 use tower::ServiceExt;
-
-use crate::double::{Double, HOSTILE};
 
 const HOST: &str = "127.0.0.1:8080";
 const FILES: [(&str, &str); 11] = [
@@ -29,6 +29,39 @@ const FILES: [(&str, &str); 11] = [
     ("/page/trending.js", "text/javascript; charset=utf-8"),
     ("/page/stack.js", "text/javascript; charset=utf-8"),
 ];
+
+/// A post's id that would be trouble in HTML, in a path, or in a header.
+const HOSTILE: &str = "</script><script>alert('1')</script>\"#%2f\u{1f980}";
+
+/// A stack that is made up: it shows a fixed snapshot and writes down what it was asked to do.
+#[derive(Default)]
+struct Double {
+    asked: Mutex<Vec<Command>>,
+}
+
+#[async_trait::async_trait]
+impl Stack for Double {
+    fn snapshot(&self) -> Snapshot {
+        let shard =
+            StreamShard { id: "shard-1".to_owned(), parent: None, state: ShardState::Closing, lag_ms: Some(12) };
+        Snapshot {
+            load: Load { events: 12_345, ..Load::default() },
+            rows: 678,
+            shards: vec![shard],
+            posts: vec![HOSTILE.to_owned()],
+            ..Snapshot::default()
+        }
+    }
+
+    async fn act(&self, command: Command) -> anyhow::Result<String> {
+        self.asked.lock().push(command.clone());
+        match command {
+            Command::StopCache => Err(Refusal("the cache is stopped already".to_owned()).into()),
+            Command::Recount => Err(anyhow::anyhow!("the table is away")).context("the recount failed"),
+            command => Ok(format!("did {command:?}")),
+        }
+    }
+}
 
 struct Page {
     stack: Arc<Double>,
@@ -172,7 +205,7 @@ async fn each_action_reaches_the_stack_as_it_was_asked_for() {
         let (status, _, answer) = page.act(&asked.to_string()).await;
         assert_eq!(status, StatusCode::OK, "{asked}");
         assert_eq!(answer, json!({ "done": format!("did {action:?}") }));
-        assert_eq!(page.stack.asked(), [action]);
+        assert_eq!(*page.stack.asked.lock(), [action]);
     }
 }
 
@@ -190,7 +223,7 @@ async fn an_action_that_there_is_not_is_named_and_reaches_nobody() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{action}");
         assert!(is_problem(&headers) && problem["detail"].as_str().unwrap().contains(named), "{problem}");
     }
-    assert_eq!(page.stack.asked(), []);
+    assert_eq!(*page.stack.asked.lock(), []);
 }
 
 #[tokio::test]
@@ -215,6 +248,6 @@ async fn what_a_form_of_another_page_sends_is_no_action() {
         request.headers_mut().insert(header::CONTENT_TYPE, kind.parse().unwrap());
         assert_eq!(page.ask(request).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
     }
-    assert_eq!(page.stack.asked(), []);
+    assert_eq!(*page.stack.asked.lock(), []);
     assert_eq!(page.ask(post(HOST, None, split)).await.0, StatusCode::OK, "a program is no page");
 }

@@ -143,3 +143,15 @@ async fn a_reserved_address_refuses_connections_until_it_listens_and_a_taken_one
     let taken = Reserved::new("listen", address).unwrap_err();
     assert!(taken.is::<Unfit>() && taken.to_string().contains("TALLY_LISTEN"), "{taken}");
 }
+
+#[tokio::test]
+async fn nothing_is_kept_of_those_that_ended_however_they_did() {
+    let mut connections = Connections::default();
+    for _ in 0..10 {
+        connections.open(|_| async {});
+    }
+    connections.open(|_| async { panic!("a test's own") });
+    tokio::task::yield_now().await;
+    connections.open(|ending| async move { _ = ending.await });
+    assert_eq!((connections.tasks.len(), connections.channels.len()), (1, 1));
+}

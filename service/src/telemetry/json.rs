@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::one_line::breaks_a_line;
+use super::breaks_a_line;
 
 /// The size in bytes of most events.
 const LINE: usize = 512;

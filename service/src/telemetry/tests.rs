@@ -1,4 +1,3 @@
-use std::io::Write;
 use std::sync::Arc;
 
 use parking_lot::Mutex;

@@ -1,14 +1,16 @@
-//! Tests of partitions that are assigned and revoked, of a group that refuses, and of a graceful stop.
+//! Tests of partitions that are assigned and revoked, and of a graceful stop.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
-use tally_core::fault::Fault;
+use tally_core::ports::log::Rebalance;
+use tally_core::ports::{Intake, Outcome};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::eventually;
 use tokio::time::Instant;
 
-use super::world::{GROUP, World, is_ready};
+use super::world::{GROUP, TOPIC, World, is_ready};
 
 /// A rule by which requests about rows time out after half a minute and are carried out later.
 fn late() -> Rule {
@@ -76,25 +78,26 @@ async fn a_stop_while_the_store_is_silent_ends_cleanly_within_the_grace_period()
     assert_eq!(world.safe(0).await, 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_login_that_is_refused_for_a_while_is_reported_and_does_not_end_the_process() {
-    let mut world = World::new(1).await;
-    world.say(0, "a", Like);
-    let (consumer, kafka) = world.moody_consumer(false);
-    world.reaches_ends().await;
-    eventually("it has joined", async || is_ready(&consumer)).await;
-    kafka.send(Fault::Fatal("login refused".to_owned())).unwrap();
-    eventually("it shows", async || !is_ready(&consumer)).await;
-    world.say(0, "b", Like);
-    world.reaches_ends().await;
-    eventually("ready again", async || is_ready(&consumer)).await;
-    world.stop(consumer).await;
+/// A member of a group that cannot be left.
+struct Clinging(Box<dyn Intake>);
+
+#[async_trait]
+impl Intake for Clinging {
+    async fn next(&mut self) -> Outcome<Rebalance> {
+        self.0.next().await
+    }
+
+    async fn leave(self: Box<Self>) {
+        std::future::pending::<()>().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_cannot_be_left_does_not_keep_the_process_from_ending() {
     let mut world = World::new(1).await;
-    let (consumer, _kafka) = world.moody_consumer(true);
+    let broker = world.broker.clone();
+    let join = move || Ok(Box::new(Clinging(Box::new(broker.join(GROUP, TOPIC)))) as Box<dyn Intake>);
+    let consumer = world.start(Box::new(join));
     eventually("it has joined", async || is_ready(&consumer)).await;
     let began = Instant::now();
     world.stop(consumer).await;

@@ -112,6 +112,7 @@ async fn a_burst_of_misrouted_events_is_told_a_minute_after_the_first_one_even_i
     assert_eq!(told(), 1, "once a minute");
     tokio::time::advance(Duration::from_secs(61)).await;
     eventually("what came since is told", async || told() == 2).await;
+    assert_eq!(watched.metric("tally_consumer_misrouted_records_total"), Some(4.0));
     world.stop(consumer).await;
 }
 

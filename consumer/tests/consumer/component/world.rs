@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Changes;
@@ -13,16 +12,14 @@ use tally_adapters::memory::log::Broker;
 use tally_consumer::{App, Ports, ReadSettings};
 use tally_core::definitions::{Definition, Definitions, Direction, Entry};
 use tally_core::event::{Said, encode, partition_of};
-use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount, UserId};
-use tally_core::ports::log::{Outgoing, Rebalance};
+use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Intake, Outcome, TopicReader};
 use tally_core::register::{Kept, Topic, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store, eventually};
-use tokio::sync::mpsc;
 
 pub(crate) const TOPIC: &str = "likes";
 pub(crate) const DLQ: &str = "likes.dlq";
@@ -32,30 +29,6 @@ pub(crate) const TOMBSTONES: Duration = Duration::from_secs(24 * 3_600);
 /// The version of a record in the first generation.
 pub(crate) fn version(routed: bool, offset: u64) -> Version {
     Version::new(1, routed, Offset(offset))
-}
-
-/// A member of a group whose errors and whose leaving a test controls.
-struct MoodyIntake {
-    inner: Box<dyn Intake>,
-    faults: mpsc::UnboundedReceiver<Fault>,
-    keeps_members: bool,
-}
-
-#[async_trait]
-impl Intake for MoodyIntake {
-    async fn next(&mut self) -> Outcome<Rebalance> {
-        tokio::select! {
-            Some(fault) = self.faults.recv() => Err(fault),
-            rebalance = self.inner.next() => rebalance,
-        }
-    }
-
-    async fn leave(self: Box<Self>) {
-        if self.keeps_members {
-            std::future::pending::<()>().await;
-        }
-        self.inner.leave().await;
-    }
 }
 
 pub(crate) struct World {
@@ -112,16 +85,6 @@ impl World {
     pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
         let broker = self.broker.clone();
         self.start(Box::new(move || Ok(Box::new(broker.join(group, TOPIC)))))
-    }
-
-    /// Starts a consumer whose group reports faults on request, and cannot be left if it `keeps_members`.
-    pub(crate) fn moody_consumer(&mut self, keeps_members: bool) -> (Running, mpsc::UnboundedSender<Fault>) {
-        let (broker, (says, faults)) = (self.broker.clone(), mpsc::unbounded_channel());
-        let join = move || {
-            let inner: Box<dyn Intake> = Box::new(broker.join(GROUP, TOPIC));
-            Ok(Box::new(MoodyIntake { inner, faults, keeps_members }) as Box<dyn Intake>)
-        };
-        (self.start(Box::new(join)), says)
     }
 
     /// Starts a consumer that joins its group by `join`.

@@ -11,7 +11,7 @@ use tally_adapters::kafka;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode, partition_of};
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
-use tally_core::ports::log::{Outgoing, Written};
+use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
@@ -88,18 +88,13 @@ impl Stage {
         }
     }
 
-    /// Produces a record, and takes note of where it is.
-    async fn send(&mut self, record: Outgoing<'_>) -> Written {
-        let written = self.producer.send(record).await.expect("the cluster takes it");
-        self.ends.insert(written.partition, written.offset.0 + 1);
-        written
-    }
-
     /// Produces a record that is not an event, with this many bytes.
     pub(crate) async fn say_large(&mut self, bytes: usize) {
         let value = pad(7, bytes);
         let (key, value) = (Some(&b"p"[..]), Some(value.as_bytes()));
-        let written = self.send(Outgoing { topic: "likes", partition: None, key, value, headers: &[] }).await;
+        let record = Outgoing { topic: "likes", partition: None, key, value, headers: &[] };
+        let written = self.producer.send(record).await.expect("the cluster takes it");
+        self.ends.insert(written.partition, written.offset.0 + 1);
         self.poison.push((written.partition, written.offset.0));
     }
 
@@ -123,13 +118,6 @@ impl Stage {
             value.splice(value.len() - 1.., pad.into_bytes());
         }
         (post, value, false)
-    }
-
-    /// Produces one event under `key` in `partition`, with the header `source` if it is given.
-    pub(crate) async fn put(&mut self, partition: u32, key: &str, value: &[u8], source: Option<&str>) {
-        let headers: Vec<_> = source.map(|source| ("ce_source", Some(source.as_bytes()))).into_iter().collect();
-        let (topic, partition, key) = ("likes", Some(partition), Some(key.as_bytes()));
-        self.send(Outgoing { topic, partition, key, value: Some(value), headers: &headers }).await;
     }
 
     /// The number of records that are not known to be finished.
