@@ -163,7 +163,7 @@ fn banner(local: &Local) -> String {
         if engines.kafka.lists { format!("\n  trends     {api}/v1/top?window={}", WINDOWS[0]) } else { String::new() };
     let counters: Vec<&str> = counters.defined().map(Counted::name).collect();
     let counters = counters.join(", ");
-    let post = ledger.names.posts().first().map_or("post-1", PostId::as_str);
+    let post = ledger.names.posts.first().map_or("post-1", PostId::as_str);
     let load = match load {
         None => "none: like something on the page".to_owned(),
         Some(LoadArgs { rate, posts, users, .. }) => {

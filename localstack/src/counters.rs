@@ -55,7 +55,8 @@ fn wanted() -> anyhow::Result<Definitions> {
 /// Those of them that a deployment has, defined as they are here.
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
-    stands: Definitions,
+    /// All that the deployment has.
+    pub(crate) all: Definitions,
     found: [Option<Definition>; Counted::ALL.len()],
 }
 
@@ -66,17 +67,12 @@ impl Counters {
             let ours = wanted.named(counted.name());
             stands.named(counted.name()).filter(|its| Some(*its) == ours).cloned()
         };
-        Ok(Self { stands: stands.clone(), found: Counted::ALL.map(found) })
+        Ok(Self { all: stands.clone(), found: Counted::ALL.map(found) })
     }
 
     /// Its definition; `None` where the deployment has none, or another.
     pub(crate) fn definition(&self, counted: Counted) -> Option<&Definition> {
         self.found[counted as usize].as_ref()
-    }
-
-    /// All that the deployment has.
-    pub(crate) fn all(&self) -> &Definitions {
-        &self.stands
     }
 
     /// Those that are defined.

@@ -55,7 +55,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Without any event.
     pub(crate) fn new(names: Names) -> Self {
-        let (posts, users) = (names.posts().len(), names.users());
+        let (posts, users) = (names.posts.len(), names.users);
         Self {
             likes: Pairs::new(posts, users),
             retweets: Pairs::new(posts, users),
@@ -78,11 +78,6 @@ impl Ledger {
             Deed::View { amount } => self.views.acknowledged(subject, amount),
         }
         self.events.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records a view that may be in the log or not.
-    pub(crate) fn unknown_view(&self, post: usize, amount: u32) {
-        self.views.unknown(post, amount);
     }
 
     /// The users of a counter: those who retweeted, or those who like.

@@ -56,7 +56,7 @@ impl Writer {
             let Err(fault) = stop.unless_requested(self.producer.send(record)).await? else { break };
             if let Deed::View { amount } = event.deed {
                 tracing::warn!(error = %fault, "a view was not acknowledged: it may count or not");
-                ledger.unknown_view(event.subject, amount);
+                ledger.views.unknown(event.subject, amount);
                 return Ok(());
             }
             tracing::warn!(error = %fault, "an event was not acknowledged: it is written again");
@@ -72,7 +72,7 @@ impl Writer {
     fn partition(&self, event: Event) -> Option<u32> {
         let Local { ledger, counters, sums, clock, .. } = &*self.local;
         let Deed::View { .. } = event.deed else { return None };
-        let counter = counters.id(Counted::Views, &ledger.names.posts()[event.subject])?;
+        let counter = counters.id(Counted::Views, &ledger.names.posts[event.subject])?;
         sums.partition(TOPIC, &counter, clock.reading().at, self.chance.token())
     }
 
@@ -80,7 +80,7 @@ impl Writer {
         let Local { ledger, counters, clock, .. } = &*self.local;
         let Event { counted, subject, region, deed } = event;
         let (names, definition) = (&ledger.names, counters.definition(counted)?);
-        let (subject, region) = (names.subjects(counted)[subject].as_str(), &names.regions()[region]);
+        let (subject, region) = (names.subjects(counted)[subject].as_str(), &names.regions[region]);
         let of = |direction, member| {
             encode(definition, subject, direction, Said::Member(&member), Some(region), clock.now())
         };
@@ -188,7 +188,7 @@ pub(super) struct Draw {
 
 impl Draw {
     pub(super) fn new(config: LoadArgs, seed: u64, lane: u32, names: &Names) -> Self {
-        let (lanes, hashtags, regions) = (names.lanes(), names.subjects(Counted::Uses).len(), names.regions().len());
+        let (lanes, hashtags, regions) = (names.lanes(), names.subjects(Counted::Uses).len(), names.regions.len());
         let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let region = names.region_of(lane);
         Self { config, lane, lanes, region, hashtags, regions, next: 0, random }
@@ -304,7 +304,7 @@ mod tests {
         );
         assert!(ledger.made(Counted::Uses).total() > 0);
         let names = &ledger.names;
-        for (region, _) in names.regions().iter().enumerate() {
+        for (region, _) in names.regions.iter().enumerate() {
             assert!(drawn.iter().any(|event| event.region == region), "{region}");
         }
         let hashtags: BTreeSet<usize> = ledger.made(Counted::Uses).all().map(|(_, hashtag)| hashtag).collect();

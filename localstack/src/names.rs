@@ -19,11 +19,14 @@ const LANES: u32 = 4_096;
 /// makes.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
-    posts: Vec<PostId>,
+    /// Every post, probes last.
+    pub(crate) posts: Vec<PostId>,
     hashtags: Vec<PostId>,
-    regions: [Region; REGIONS.len()],
-    load_posts: usize,
-    users: u32,
+    /// Where events come from.
+    pub(crate) regions: [Region; REGIONS.len()],
+    /// How many of the posts are the load's: the first ones.
+    pub(crate) load_posts: usize,
+    pub(crate) users: u32,
     /// Tells ids of this run from those of others: it stands before their numbers.
     run: String,
 }
@@ -54,11 +57,6 @@ impl Names {
         }
     }
 
-    /// Every post, probes last.
-    pub(crate) fn posts(&self) -> &[PostId] {
-        &self.posts
-    }
-
     /// What a counter is about: hashtags, or posts.
     pub(crate) fn subjects(&self, counted: Counted) -> &[PostId] {
         if counted == Counted::Uses { &self.hashtags } else { &self.posts }
@@ -69,23 +67,9 @@ impl Names {
         lane as usize % self.regions.len()
     }
 
-    /// Where events come from.
-    pub(crate) fn regions(&self) -> &[Region] {
-        &self.regions
-    }
-
-    /// How many of the posts are the load's: the first ones.
-    pub(crate) fn load_posts(&self) -> usize {
-        self.load_posts
-    }
-
     /// The probe posts' indices.
     pub(crate) fn probes(&self) -> std::ops::Range<usize> {
         self.load_posts..self.posts.len()
-    }
-
-    pub(crate) fn users(&self) -> u32 {
-        self.users
     }
 
     pub(crate) fn user(&self, index: u32) -> UserId {
@@ -150,7 +134,7 @@ mod tests {
     fn a_user_and_a_post_are_known_by_exactly_their_own_ids() {
         for run in [None, Some("a1")] {
             let names = Names::new(3, 20, 4, run);
-            assert!((0..3).all(|n| names.post_index(names.posts()[n].as_str()) == Some(n)));
+            assert!((0..3).all(|n| names.post_index(names.posts[n].as_str()) == Some(n)));
             assert_eq!(names.post_index("post-4"), None);
             assert!((0..20).all(|n| names.user_index(names.user(n).as_str()) == Some(n)));
             for other in ["user-0", "user-21", "user-01", "user-+1", "user-", "someone", "user-b2-1"] {
@@ -177,15 +161,15 @@ mod tests {
     #[test]
     fn two_runs_over_one_engine_share_no_post_but_probes() {
         let [one, other] = ["a1", "b2"].map(|run| Names::new(3, 1, 2, Some(run)));
-        let shared: Vec<_> = one.posts().iter().filter(|post| other.posts().contains(post)).collect();
-        assert_eq!(shared, one.posts()[one.probes()].iter().collect::<Vec<_>>());
-        assert_eq!((one.posts()[0].as_str(), one.load_posts()), ("post-a1-1", 3));
+        let shared: Vec<_> = one.posts.iter().filter(|post| other.posts.contains(post)).collect();
+        assert_eq!(shared, one.posts[one.probes()].iter().collect::<Vec<_>>());
+        assert_eq!((one.posts[0].as_str(), one.load_posts), ("post-a1-1", 3));
     }
 
     #[test]
     fn every_partition_has_a_probe() {
         let names = Names::new(2, 1, 12, None);
-        let posts = &names.posts()[names.probes()];
+        let posts = &names.posts[names.probes()];
         let partitions: Vec<u32> = posts.iter().map(|post| partition_of(post.as_str().as_bytes(), 12)).collect();
         assert_eq!(partitions, (0..12).collect::<Vec<_>>());
     }

@@ -153,23 +153,23 @@ impl Observer {
             return None;
         }
         self.api.get(&format!("/v1/top?window={}", WINDOWS[0])).await.ok()?;
-        let counters = counters.all().iter().map(|definition| Trended {
+        let counters = counters.all.iter().map(|definition| Trended {
             name: definition.name.as_str().to_owned(),
             hashtags: definition.subject == SubjectField::Hashtag,
             regions: definition.kind() == CounterKind::Set,
         });
-        let regions = ledger.names.regions().iter().map(ToString::to_string);
+        let regions = ledger.names.regions.iter().map(ToString::to_string);
         let windows = WINDOWS.map(str::to_owned).to_vec();
         Some(Trending { counters: counters.collect(), regions: regions.collect(), windows })
     }
 
     fn hottest(&self) -> Vec<String> {
         let ledger = &self.local.ledger;
-        let ranked = ledger.names.load_posts().min(RANKED);
+        let ranked = ledger.names.load_posts.min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
         posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes.count(*post)));
         posts.truncate(POSTS);
-        posts.iter().map(|post| ledger.names.posts()[*post].to_string()).collect()
+        posts.iter().map(|post| ledger.names.posts[*post].to_string()).collect()
     }
 
     async fn shards(&self, now: UnixMillis) -> Outcome<Vec<StreamShard>> {

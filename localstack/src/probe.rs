@@ -171,7 +171,7 @@ impl Probe {
 
     /// The count that the API answers; `None` while it does not answer.
     async fn likes(&self, client: &Client, stop: &Stop) -> Result<Option<u64>, Stopped> {
-        let path = format!("/v1/posts/{}/likes", self.writer.local.ledger.names.posts()[self.post]);
+        let path = format!("/v1/posts/{}/likes", self.writer.local.ledger.names.posts[self.post]);
         let answer = stop.unless_requested(client.get(&path)).await?;
         Ok(answer.ok().and_then(|count| count["likes"].as_u64()))
     }

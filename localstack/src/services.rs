@@ -38,7 +38,7 @@ const HEALTHY: Duration = Duration::from_secs(30);
 /// One service, which its keeper starts again and again.
 #[derive(Debug)]
 pub(crate) struct Service {
-    name: &'static str,
+    pub(crate) name: &'static str,
     readiness: Readiness,
     down: AtomicBool,
     restarts: AtomicU64,
@@ -50,10 +50,6 @@ impl Service {
     pub(crate) fn new(name: &'static str, readiness: &Readiness) -> Self {
         let (down, restarts) = (AtomicBool::new(true), AtomicU64::new(0));
         Self { name, readiness: readiness.scope(name), down, restarts, kill: Notify::new() }
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
     }
 
     /// Kills it, as a crash would.
@@ -204,7 +200,7 @@ impl Services {
 
     /// Kills the service of this name as a crash would; whether there is one.
     pub(crate) fn kill(&self, name: &str) -> bool {
-        self.all().filter(|service| service.name() == name).map(Service::kill).count() > 0
+        self.all().filter(|service| service.name == name).map(Service::kill).count() > 0
     }
 
     /// Starts all of them, to be stopped in the order data flows. The API writes likes through `producer`.
@@ -231,7 +227,7 @@ impl Services {
 }
 
 fn keep(host: &Host, stage: Stage, service: &Arc<Service>, start: Start) {
-    host.spawn(stage, service.name(), Keeper { service: Arc::clone(service), start, chance: host.chance().fork() });
+    host.spawn(stage, service.name, Keeper { service: Arc::clone(service), start, chance: host.chance().fork() });
 }
 
 fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Start {

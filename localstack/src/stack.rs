@@ -73,12 +73,12 @@ fn list(counted: impl Iterator<Item = (String, u64)>) -> String {
 impl Local {
     fn kill(&self, name: &str) -> anyhow::Result<String> {
         let Some(service) =
-            self.regions().flat_map(|region| region.services.all()).find(|service| service.name() == name)
+            self.regions().flat_map(|region| region.services.all()).find(|service| service.name == name)
         else {
             bail!(Refusal(format!("there is no service `{name}`")));
         };
         service.kill();
-        self.happened.note(Deed::Killed(service.name()));
+        self.happened.note(Deed::Killed(service.name));
         Ok(format!("{name} was killed as in a crash: it starts again in a second, from its checkpoints"))
     }
 

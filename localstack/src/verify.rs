@@ -249,7 +249,7 @@ impl Verify<'_> {
 
     /// What counts something of posts.
     fn of_posts(&self) -> Vec<CounterName> {
-        let of_posts = self.0.counters.all().iter().filter(|definition| definition.subject == SubjectField::Post);
+        let of_posts = self.0.counters.all.iter().filter(|definition| definition.subject == SubjectField::Post);
         of_posts.map(|definition| definition.name.clone()).collect()
     }
 
@@ -263,7 +263,7 @@ impl Verify<'_> {
     /// this time. A hashtag's counters have other routes, and are not asked for.
     async fn answers(&self, rows: &[&Rows], counters: &CountsTable, within: Duration) -> anyhow::Result<Differences> {
         let (names, known) = (self.of_posts(), self.posts(counters));
-        let posts: BTreeSet<&PostId> = known.into_iter().chain(self.0.ledger.names.posts()).collect();
+        let posts: BTreeSet<&PostId> = known.into_iter().chain(&self.0.ledger.names.posts).collect();
         let posts: Vec<&PostId> = posts.into_iter().collect();
         let deadline = Instant::now() + within;
         let client = Client::new(self.0.api);

@@ -144,7 +144,7 @@ impl<'a> Found<'a> {
         let (mut total, names, said) = (0, &ledger.names, ledger.users(self.counted));
         for (index, id, found) in self.subjects(names) {
             total += found.users.len() as u64;
-            for user in 0..names.users() {
+            for user in 0..names.users {
                 member(differences, said.has(index, user), found.users.contains(&user), || {
                     format!("{} of {id}", names.user(user))
                 });

@@ -184,7 +184,7 @@ impl Verify<'_> {
         let names = &ledger.names;
         for counted in self.0.counters.defined() {
             let Some(definition) = self.0.counters.definition(counted) else { continue };
-            for (index, region) in names.regions().iter().enumerate() {
+            for (index, region) in names.regions.iter().enumerate() {
                 let by_stream = oracle.totals(&definition.name, Some(region));
                 let mut made = BTreeMap::<usize, i64>::new();
                 let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);

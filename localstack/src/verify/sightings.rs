@@ -114,9 +114,9 @@ impl Sightings {
 /// Every list that there is: of each counter over each window, and of sets in each region of the load.
 pub(crate) fn lists(local: &Local) -> Vec<List> {
     let mut lists = Vec::new();
-    for definition in local.counters.all().iter() {
+    for definition in local.counters.all.iter() {
         let of_a_set = definition.name.kind() == CounterKind::Set;
-        let regions = local.ledger.names.regions().iter().filter(|_| of_a_set).cloned().map(Some);
+        let regions = local.ledger.names.regions.iter().filter(|_| of_a_set).cloned().map(Some);
         for region in std::iter::once(None).chain(regions) {
             let list = |window| List { name: definition.name.clone(), region: region.clone(), window };
             lists.extend(WINDOWS.map(list));

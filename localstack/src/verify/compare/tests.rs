@@ -152,7 +152,7 @@ fn a_sum_off_by_one_is_found_and_an_open_view_may_count_or_not() {
         "views in all: 60 was acknowledged, the cells hold 61",
     ];
     assert_eq!(world.differences(), expected);
-    world.ledger.unknown_view(0, 2);
+    world.ledger.views.unknown(0, 2);
     assert_eq!(world.differences(), [""; 0]);
     world.put(&id, "\u{1}cell/likes/9", Some(2));
     assert_eq!(
