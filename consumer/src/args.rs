@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_named_at_once() {
-        let bad = "--batch-rows 26 --batch-bytes 0 --tombstones 59m --concurrency 0 --sasl plain --tls-key /nowhere";
+        let bad =
+            "--batch-rows 26 --batch-bytes 0 --tombstones 59m --concurrency 10001 --sasl plain --tls-key /nowhere";
         let said = Args::checked(&bad.split(' ').collect::<Vec<_>>()).unwrap_err();
         let named =
             "brokers batch-rows batch-bytes tombstones concurrency sasl-user sasl-password tls-key tls-certificate";
