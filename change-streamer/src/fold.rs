@@ -28,7 +28,7 @@ use crate::regions::Publishing;
 
 /// What the folds of a process share.
 #[derive(Clone)]
-pub struct Folding {
+pub(crate) struct Folding {
     /// The counters.
     pub counters: Arc<Counters>,
     /// The cache, where there is one.
@@ -45,7 +45,7 @@ pub struct Folding {
 
 impl Folding {
     /// Starts the member of the group, which folds the partitions that it is given.
-    pub fn spawn(self, intake: Box<dyn Intake>, host: &Host, patience: &Patience) {
+    pub(crate) fn spawn(self, intake: Box<dyn Intake>, host: &Host, patience: &Patience) {
         let (folding, of, patience) = (Arc::new(self), host.clone(), patience.clone());
         let membership = Membership::new(intake, host.readiness(), move |log: Arc<dyn OwnedPartition>| {
             let name = format!("fold {}", log.partition());

@@ -2,12 +2,12 @@
 
 mod app;
 mod args;
-pub mod fold;
+mod fold;
 mod ladder;
 mod log;
 mod metrics;
 mod regions;
-pub mod relay;
+mod relay;
 
 pub use app::{App, Ports};
 pub use args::{Args, RegionArgs, Role, Rules, Settings};

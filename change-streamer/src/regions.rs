@@ -104,7 +104,7 @@ impl RegionPorts {
 
 /// What the folds of a named Region need to publish.
 #[derive(Clone)]
-pub struct Publishing {
+pub(crate) struct Publishing {
     log: Config,
     ports: RegionPorts,
     counters: Arc<Counters>,

@@ -47,7 +47,7 @@ fn of_log(losses: &Losses) -> BTreeSet<LossNumber> {
 
 /// What the tasks of a relay share.
 #[derive(Clone)]
-pub struct Relaying {
+pub(crate) struct Relaying {
     /// The stream of the likes table.
     pub stream: Arc<dyn ChangeStream>,
     /// Stores which stream shards there are, how far each is fed, the leases and the losses.
@@ -93,7 +93,7 @@ impl Reading {
 
 impl Relaying {
     /// Starts the tasks of the relay.
-    pub fn spawn(self, host: &Host, patience: &Patience) {
+    pub(crate) fn spawn(self, host: &Host, patience: &Patience) {
         let sharing = self.rules.lease().map(|stale| {
             let me = Worker(format!("{:016x}", host.chance().token()));
             Sharing { me, stale }

@@ -8,4 +8,6 @@ mod processes;
 #[cfg(test)]
 mod regions;
 #[cfg(test)]
-mod rows;
+mod started;
+#[cfg(test)]
+mod tables;

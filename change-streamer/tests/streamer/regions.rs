@@ -4,46 +4,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::regions::{NamedRegions, Regions};
 use tally_adapters::dynamodb::{Checkpoints, Consistency};
 use tally_adapters::memory::log::Broker;
-use tally_change_streamer::{App, LogPorts, Ports, RegionPorts, RemotePorts, Rules, Settings};
+use tally_change_streamer::{Ports, RegionPorts, RemotePorts};
 use tally_core::cached::{StandingAt, Value};
-use tally_core::changes::{Amend, Body, Correction, LossNumber, Message};
+use tally_core::changes::{Amend, Body, Correction, Message};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, PostId, Region};
+use tally_core::ids::Region;
 use tally_core::ports::log::{Intake, Outgoing, Producer, Rebalance, TopicReader};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::{Config as Engine, Fault, Rule};
-use tally_service::{Chance, Clock, Condition, Host, Running};
+use tally_service::{Clock, Running};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::Instant;
 
-use crate::rows::churn;
+use crate::started::{DEADLINE, eventually, ports, start, stop, waits};
+use crate::tables::{Tables, post};
 
 const PARTITIONS: u32 = 2;
-const DEADLINE: Duration = Duration::from_secs(600);
 
 fn region(name: &str) -> Region {
     Region::new(name).unwrap()
 }
 
-fn post(n: u64) -> CounterId {
-    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
-}
-
 /// One Region.
 struct Place {
     name: Region,
-    store: Store,
+    tables: Tables,
     broker: Broker,
     clock: Clock,
-    chance: Chance,
-    rows: BTreeMap<(u64, u64), ()>,
 }
 
 impl Place {
@@ -55,19 +47,18 @@ impl Place {
         for topic in ["changes", "counts"] {
             broker.create_topic(topic, PARTITIONS);
         }
-        Self { name: region(name), store, broker, clock, chance: Chance::seeded(seed), rows: BTreeMap::new() }
+        Self { name: region(name), tables: Tables::new(store, seed), broker, clock }
     }
 
     /// Starts a process that publishes, and reads the topics of others.
     fn run(&self, process: &str, remotes: &[&str]) -> Running {
-        let connection = self.store.repeating(1);
         let remote = |name: &&str| {
             let (broker, topic) = (self.broker.clone(), format!("{name}.counts"));
             let (reader, at) = (Arc::new(self.broker.reader("test", &topic)), topic.clone());
             let join = Arc::new(move || Ok(Box::new(broker.join("remote", &at)) as _));
             RemotePorts { region: region(name), topic, reader, join }
         };
-        let (joining, writing) = (self.broker.clone(), self.broker.clone());
+        let writing = self.broker.clone();
         let regions = RegionPorts {
             name: self.name.clone(),
             topic: "counts".to_owned(),
@@ -76,41 +67,21 @@ impl Place {
             transactions: Arc::new(move |id| Box::new(writing.transactions(id))),
             remotes: remotes.iter().map(remote).collect(),
         };
-        let log = LogPorts {
-            topic: "changes".to_owned(),
-            producer: Arc::new(self.broker.clone()),
-            reader: Arc::new(self.broker.reader("test", "changes")),
-            join: Arc::new(move || Ok(Box::new(joining.join("fold", "changes")))),
-        };
-        let poll_idle = Duration::from_millis(200);
-        let rules = Rules { poll_idle, discover: Duration::from_secs(5), ..Rules::default() };
-        let settings = Settings { rules, ..Settings::default() };
-        let ports = Ports { regions: Some(regions), ..Ports::over(&connection, log) };
-        let seed = process.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
-        let host = Host::new(process).with_clock(self.clock).with_chance(Chance::seeded(seed));
-        Running::start(App::with_ports(None, settings, ports), host)
-    }
-
-    /// Likes and unlikes at random, each of some user and some post.
-    async fn churn(&mut self, changes: usize, posts: u64, users: u64) {
-        churn(&self.store, &self.chance, &mut self.rows, (changes, posts, users)).await;
+        let ports = ports(&self.tables.store, &self.broker, self.clock);
+        start(process, self.clock, false, Ports { regions: Some(regions), ..ports })
     }
 
     /// Sets a counter to its rows, as a recount does.
     async fn correct(&self, p: u64, counter: &Counter) {
         let mut parts: BTreeMap<_, _> = counter.doubt.iter().map(|shard| (*shard, Amend::Add(0))).collect();
-        *parts.first_entry().expect("a shard is in doubt").get_mut() = Amend::Add(self.likes(p) - counter.likes);
+        *parts.first_entry().expect("a shard is in doubt").get_mut() = Amend::Add(self.tables.likes(p) - counter.likes);
         let correction = Correction { counter: post(p), parts, seen: counter.corrections, loss: None };
         let message = Message { read: self.clock.now(), body: Body::Correction(correction) };
-        let deployment = Changes::new(&self.store.repeating(1)).config().await.unwrap().unwrap().deployment;
+        let deployment = self.tables.changes().config().await.unwrap().unwrap().deployment;
         let (value, partition) = (message.write(&deployment), partition_of(post(p).post.as_bytes(), PARTITIONS));
         let (partition, value) = (Some(partition), Some(&value[..]));
         let out = Outgoing { topic: "changes", partition, key: None, value, headers: &[] };
         self.broker.send(out).await.unwrap();
-    }
-
-    fn likes(&self, p: u64) -> i64 {
-        i64::try_from(self.rows.keys().filter(|(post, _)| *post == p).count()).unwrap()
     }
 
     /// Copies what is new in another Region's topic, which begins here at the offsets of `copied`.
@@ -135,19 +106,20 @@ impl Place {
     /// Returns what this Region has stored of another Region's counter.
     async fn entry(&self, of: &Region, p: u64) -> Value {
         let id = post(p).in_region(of);
-        let read = Counters::new(&self.store.repeating(5)).read(std::slice::from_ref(&id), Consistency::Strong).await;
+        let read =
+            Counters::new(&self.tables.store.repeating(5)).read(std::slice::from_ref(&id), Consistency::Strong).await;
         read.unwrap().counters.remove(&id).map(|counter| Value::from(&counter.unwrap())).unwrap_or_default()
     }
 
     async fn standings(&self, of: &Region) -> BTreeMap<u32, StandingAt> {
         let named = NamedRegions { remotes: [of.clone()].into(), ..NamedRegions::default() };
-        let read = Regions::new(&self.store.repeating(5)).standings(&named, PARTITIONS).await.unwrap();
+        let read = Regions::new(&self.tables.store.repeating(5)).standings(&named, PARTITIONS).await.unwrap();
         read.into_iter().map(|((_, partition), stated)| (partition, stated)).collect()
     }
 
     /// Returns this Region's own standings.
     async fn own(&self) -> BTreeMap<u32, StandingAt> {
-        Changes::new(&self.store.repeating(5)).standings(PARTITIONS).await.unwrap()
+        self.tables.changes().standings(PARTITIONS).await.unwrap()
     }
 }
 
@@ -179,8 +151,8 @@ impl Worlds {
             let (name, mut wrong) = (self.eu.name.clone(), Vec::new());
             for p in 0..posts {
                 let value = self.us.entry(&name, p).await;
-                if value.likes != self.eu.likes(p) {
-                    wrong.push((p, value, self.eu.likes(p)));
+                if value.likes != self.eu.tables.likes(p) {
+                    wrong.push((p, value, self.eu.tables.likes(p)));
                 }
             }
             let standings = self.us.standings(&name).await;
@@ -193,41 +165,17 @@ impl Worlds {
     }
 }
 
-async fn stop(running: Vec<Running>) {
-    for running in running {
-        let ended = running.stop(Duration::from_secs(20)).await;
-        assert!(ended.exit().is_clean(), "{ended:?}");
-    }
-}
-
-/// Waits until a condition whose name contains this is not ready and says this.
-async fn waits(running: &Running, condition: &str, says: &str) {
-    let began = Instant::now();
-    loop {
-        let report = running.host().readiness().report();
-        let is_it = |(name, condition_of): (&_, &Condition)| -> bool {
-            let name: &String = name;
-            matches!(condition_of, Condition::NotReady(why) if name.contains(condition) && why.contains(says))
-        };
-        if report.conditions.iter().any(is_it) {
-            return;
-        }
-        assert!(began.elapsed() < DEADLINE, "{condition} {says}: {report:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_entries_of_another_region_equal_its_rows_also_while_its_folds_are_killed() {
     let mut worlds = Worlds::new().await;
     let mut eu = vec![worlds.eu.run("eu-a", &[]), worlds.eu.run("eu-b", &[])];
     let us = worlds.us.run("us-a", &["eu"]);
     for nth in 0..8 {
-        worlds.eu.churn(60, 12, 20).await;
-        let wait = worlds.eu.chance.up_to(Duration::from_millis(2500));
+        worlds.eu.tables.churn(60, 12, 20).await;
+        let wait = worlds.eu.tables.chance.up_to(Duration::from_millis(2500));
         tokio::time::sleep(wait).await;
         worlds.mirror().await;
-        let victim = usize::try_from(worlds.eu.chance.token() % 2).unwrap();
+        let victim = usize::try_from(worlds.eu.tables.chance.token() % 2).unwrap();
         eu.swap_remove(victim).kill().await;
         eu.push(worlds.eu.run(&format!("eu-after-{nth}"), &[]));
     }
@@ -240,14 +188,14 @@ async fn the_entries_of_another_region_equal_its_rows_also_while_its_folds_are_k
 async fn a_partition_that_is_taken_back_before_its_reader_has_begun_is_let_go() {
     let worlds = Worlds::new().await;
     let us = worlds.us.run("us-a", &["ap"]);
-    waits(&us, "ap", "there is no topic `ap.counts`").await;
+    waits(&us, "ap", &["there is no topic `ap.counts`"]).await;
     // Nothing begins while the store is away.
-    worlds.us.store.emulator.set_faults(vec![Rule::new(Fault::Outage)]);
+    worlds.us.tables.store.emulator.set_faults(vec![Rule::new(Fault::Outage)]);
     worlds.us.broker.create_topic("ap.counts", PARTITIONS);
     tokio::time::sleep(Duration::from_secs(10)).await;
     let mut other = worlds.us.broker.join("remote", "ap.counts");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    worlds.us.store.emulator.set_faults(Vec::new());
+    worlds.us.tables.store.emulator.set_faults(Vec::new());
     let given = tokio::time::timeout(DEADLINE, other.next()).await;
     assert!(matches!(given, Ok(Ok(Rebalance::Assigned(partitions))) if partitions.len() == 1));
     stop(vec![us]).await;
@@ -257,7 +205,7 @@ async fn a_partition_that_is_taken_back_before_its_reader_has_begun_is_let_go() 
 async fn a_deployment_that_had_counts_before_it_had_a_name_publishes_them() {
     let mut worlds = Worlds::new().await;
     let before = worlds.eu.run("eu-a", &[]);
-    worlds.eu.churn(100, 12, 20).await;
+    worlds.eu.tables.churn(100, 12, 20).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     stop(vec![before]).await;
     // The topic is created anew, so it has no message of these counters.
@@ -272,13 +220,13 @@ async fn a_deployment_that_had_counts_before_it_had_a_name_publishes_them() {
 async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_without_the_loss() {
     let mut worlds = Worlds::new().await;
     let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.churn(60, 6, 20).await;
+    worlds.eu.tables.churn(60, 6, 20).await;
     worlds.equal(6).await;
     // The counter of a post vanishes without a change in the log, as in a table that was restored.
-    let likes = worlds.eu.likes(0);
+    let likes = worlds.eu.tables.likes(0);
     assert!(likes > 0);
-    worlds.eu.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": "p-0"}}})).await;
-    let changes = Changes::new(&worlds.eu.store.repeating(1));
+    worlds.eu.tables.delete_counter(0).await;
+    let changes = worlds.eu.tables.changes();
     changes.open_new_loss(worlds.eu.clock.now(), "lost", "a table").await.unwrap();
     let (name, began) = (worlds.eu.name.clone(), Instant::now());
     while worlds.us.entry(&name, 0).await.likes != 0 {
@@ -286,15 +234,9 @@ async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_
         worlds.mirror().await;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let open: Vec<Vec<LossNumber>> = worlds
-        .us
-        .standings(&name)
-        .await
-        .into_values()
-        .map(|stated| stated.standing.open.into_iter().collect())
-        .collect();
-    assert!(open.iter().all(|open| open.len() == 1), "the loss is told beside the entries: {open:?}");
     let (gap, standings) = (worlds.us.entry(&name, 0).await.gap, worlds.us.standings(&name).await);
+    let is_told = |stated: &StandingAt| stated.standing.open.len() == 1;
+    assert!(standings.values().all(is_told), "the loss is told beside the entries: {standings:?}");
     let knows = |stated: &StandingAt| gap.is_some() && gap == stated.standing.loss;
     assert!(standings.values().any(knows), "beside an earlier standing it is not exact: {gap:?}");
     stop(running).await;
@@ -304,16 +246,16 @@ async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_
 async fn counters_in_another_table_are_published_in_doubt_until_the_standing_knows_of_the_loss() {
     let mut worlds = Worlds::new().await;
     let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.churn(60, 6, 20).await;
+    worlds.eu.tables.churn(60, 6, 20).await;
     worlds.equal(6).await;
-    let (name, counters) = (worlds.eu.name.clone(), Counters::new(&worlds.eu.store.repeating(5)));
+    let (name, counters) = (worlds.eu.name.clone(), Counters::new(&worlds.eu.tables.store.repeating(5)));
     let before = worlds.us.entry(&name, 0).await;
     assert!(before.likes > 0 && !before.doubtful);
     // A table that was adopted lacks the counter. For some time the log does not know of the loss.
-    worlds.eu.store.call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": "p-0"}}})).await;
+    worlds.eu.tables.delete_counter(0).await;
     let began = Instant::now();
     counters.put_reserved_since(worlds.eu.clock.now().plus(Duration::from_secs(20))).await.unwrap();
-    worlds.eu.churn(20, 1, 40).await;
+    worlds.eu.tables.churn(20, 1, 40).await;
     let (partition, mut before_it_knows) = (partition_of(b"p-0", PARTITIONS), None);
     loop {
         worlds.mirror().await;
@@ -344,12 +286,13 @@ async fn counters_in_another_table_are_published_in_doubt_until_the_standing_kno
 async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_over_restarts() {
     let mut worlds = Worlds::new().await;
     let (eu, us) = (worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"]));
-    worlds.eu.churn(60, 6, 20).await;
+    worlds.eu.tables.churn(60, 6, 20).await;
     worlds.equal(6).await;
     // The fold has stored its position some time ago, so that only what it published last is lost.
     tokio::time::sleep(Duration::from_millis(3_500)).await;
     eu.kill().await;
-    let (regions, reader) = (Regions::new(&worlds.eu.store.repeating(5)), worlds.eu.broker.reader("test", "counts"));
+    let (regions, reader) =
+        (Regions::new(&worlds.eu.tables.store.repeating(5)), worlds.eu.broker.reader("test", "counts"));
     for partition in 0..PARTITIONS {
         let log = reader.log(&Partition { topic: "counts".into(), index: partition }).await.unwrap();
         let end = log.end.0 - 1;
@@ -358,13 +301,12 @@ async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_ove
     }
     for process in ["eu-b", "eu-c"] {
         let eu = worlds.eu.run(process, &[]);
-        let began = Instant::now();
-        while regions.published(0).await.unwrap().is_none_or(|published| published.cuts != 1 || published.torn) {
-            assert!(began.elapsed() < DEADLINE, "{:?}", regions.published(0).await);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        eventually("the lost end is known", async || {
+            regions.published(0).await.unwrap().is_some_and(|published| published.cuts == 1 && !published.torn)
+        })
+        .await;
         worlds.mirror().await;
-        waits(&us, "eu", "published in another topic").await;
+        waits(&us, "eu", &["published in another topic"]).await;
         stop(vec![eu]).await;
     }
     stop(vec![us]).await;
@@ -374,11 +316,11 @@ async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_ove
 async fn a_counter_that_changes_all_the_time_is_written_once_in_five_seconds_in_another_region() {
     let mut worlds = Worlds::new().await;
     let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.churn(20, 1, 40).await;
+    worlds.eu.tables.churn(20, 1, 40).await;
     worlds.equal(1).await;
     let (mut written, began) = (BTreeSet::new(), Instant::now());
     while began.elapsed() < Duration::from_secs(60) {
-        worlds.eu.churn(2, 1, 40).await;
+        worlds.eu.tables.churn(2, 1, 40).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         worlds.mirror().await;
         written.insert(worlds.us.entry(&region("eu"), 0).await.version);
@@ -391,27 +333,24 @@ async fn a_counter_that_changes_all_the_time_is_written_once_in_five_seconds_in_
 async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_go_on() {
     let mut worlds = Worlds::new().await;
     let us = worlds.us.run("us-a", &["ap", "eu"]);
-    waits(&us, "ap", "there is no topic `ap.counts`").await;
+    waits(&us, "ap", &["there is no topic `ap.counts`"]).await;
     worlds.us.broker.create_topic("ap.counts", PARTITIONS + 1);
-    waits(&us, "ap", "3 partitions").await;
+    waits(&us, "ap", &["3 partitions"]).await;
     // What this Region publishes comes back as another Region's.
-    worlds.us.churn(40, 6, 20).await;
+    worlds.us.tables.churn(40, 6, 20).await;
     let reader = worlds.us.broker.reader("test", "counts");
-    let began = Instant::now();
-    let looped = loop {
-        let partition = Partition { topic: "counts".into(), index: 0 };
+    let partition = Partition { topic: "counts".into(), index: 0 };
+    let published = async || {
         let log = reader.log(&partition).await.unwrap();
-        let records = reader.read(&partition, log.start, log.end).await.unwrap();
-        if let Some(record) = records.iter().next() {
-            break (record.key.unwrap().to_vec(), record.value.unwrap().to_vec());
-        }
-        assert!(began.elapsed() < DEADLINE, "nothing is published");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        reader.read(&partition, log.start, log.end).await.unwrap()
     };
-    let (key, value) = (Some(&looped.0[..]), Some(&looped.1[..]));
+    eventually("counts are published", async || !published().await.is_empty()).await;
+    let records = published().await;
+    let record = records.iter().next().unwrap();
+    let (key, value) = (record.key, record.value);
     let out = Outgoing { topic: "eu.counts", partition: Some(0), key, value, headers: &[] };
     worlds.us.broker.send(out).await.unwrap();
-    waits(&us, "eu", "of this deployment itself").await;
+    waits(&us, "eu", &["of this deployment itself"]).await;
     assert!(!worlds.us.own().await.is_empty(), "its own counts go on");
     assert_eq!(worlds.us.standings(&region("eu")).await.len(), 0);
     stop(vec![us]).await;
@@ -421,15 +360,15 @@ async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_g
 async fn a_fold_that_lost_its_partition_and_does_not_know_it_publishes_nothing() {
     let mut worlds = Worlds::new().await;
     let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.churn(60, 6, 20).await;
+    worlds.eu.tables.churn(60, 6, 20).await;
     worlds.equal(6).await;
     // Another process takes the name over. The fold begins again, with the same result.
-    let deployment = Changes::new(&worlds.eu.store.repeating(1)).config().await.unwrap().unwrap().deployment;
+    let deployment = worlds.eu.tables.changes().config().await.unwrap().unwrap().deployment;
     for partition in 0..PARTITIONS {
         let thief = worlds.eu.broker.transactions(&format!("tally/{}/counts/{partition}", deployment.0));
         tally_core::ports::Transactions::take_over(&thief).await.unwrap();
     }
-    worlds.eu.churn(60, 6, 20).await;
+    worlds.eu.tables.churn(60, 6, 20).await;
     worlds.equal(6).await;
     stop(running).await;
 }

@@ -6,18 +6,18 @@ use super::*;
 async fn on_an_idle_table_whose_stream_is_a_minute_late_no_standing_passes_a_like_that_is_not_counted() {
     let delay = Duration::from_secs(60);
     let mut world = World::start(Config { shards: 1, stream_delay: delay, ..Config::default() }).await;
-    let running = world.run("a", Some(Duration::from_secs(6)));
-    let (changes, index) = (Changes::new(&world.store.repeating(5)), partition_of(&post(0)));
+    let running = world.run("a");
+    let (changes, index) = (world.tables.changes(), partition_of(&post(0)));
     let (mut likes, mut moved) = (Vec::new(), None);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(600) {
-        if world.chance.token().is_multiple_of(20) {
+        if world.tables.chance.token().is_multiple_of(20) {
             let user = u64::try_from(likes.len()).unwrap();
             world.like(0, user).await;
             likes.push(world.clock.now());
         }
         let stored = changes.stated(index).await.unwrap().unwrap_or_default().standing;
-        let counted = world.counters(1).await.get(&post(0)).map_or(0, |counter| counter.likes);
+        let counted = world.tables.counters(1).await.get(&post(0)).map_or(0, |counter| counter.likes);
         if let Some(as_of) = stored.standing.as_of {
             let before = likes.iter().filter(|at| **at < as_of).count();
             assert!(i64::try_from(before).unwrap() <= counted, "{before} likes before {as_of}, and {counted} counted");
@@ -33,12 +33,11 @@ async fn on_an_idle_table_whose_stream_is_a_minute_late_no_standing_passes_a_lik
 
 #[tokio::test(start_paused = true)]
 async fn what_may_be_said_of_a_busy_table_is_not_much_behind_although_no_read_finds_nothing() {
-    let mut world = World::start(Config { shards: 1, ..Config::default() }).await;
-    let running = world.run("a", Some(Duration::from_secs(6)));
+    let (mut world, running) = World::running(1).await;
     world.fresh().await;
-    let changes = Changes::new(&world.store.repeating(5));
+    let changes = world.tables.changes();
     for nth in 0..3000 {
-        world.churn(1, 6, 400).await;
+        world.tables.churn(1, 6, 400).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
         if nth > 500 && nth % 100 == 0 {
             for (partition, stored) in changes.standings(PARTITIONS).await.unwrap() {
@@ -53,12 +52,11 @@ async fn what_may_be_said_of_a_busy_table_is_not_much_behind_although_no_read_fi
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_deployment_is_at_most_four_seconds_behind() {
-    let world = World::start(Config { shards: 4, ..Config::default() }).await;
-    let running = world.run("a", Some(Duration::from_secs(6)));
+    let (world, running) = World::running(4).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(700)).await;
-        let standings = Changes::new(&world.store.repeating(5)).standings(PARTITIONS).await.unwrap();
+        let standings = world.tables.changes().standings(PARTITIONS).await.unwrap();
         assert_eq!(standings.len(), PARTITIONS as usize);
         for (partition, stored) in standings {
             let as_of = stored.standing.as_of.expect("all stream shards are known");
