@@ -184,12 +184,6 @@ impl Recount {
         Ok(Self { config, rules, run, calls, findings, left, ..self.clone() })
     }
 
-    /// Returns this recount as a continuation of `run`.
-    #[must_use]
-    pub fn continuing(self, run: AuditRun) -> Self {
-        Self { run, ..self }
-    }
-
     /// Returns what was found and spent so far.
     pub fn summary(&self) -> Summary {
         Summary { cost: self.calls.cost(), ..self.findings.so_far().clone() }

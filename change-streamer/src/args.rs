@@ -218,14 +218,8 @@ mod tests {
     #[test]
     fn a_ladder_is_taken_as_it_is_told_and_a_bad_one_refused_by_name() {
         let told = |text: &str| with(&["--milestones", text]).map(|args| args.settings.milestones);
-        for text in ["100,1000", "every:1000000"] {
-            assert_eq!(told(text).unwrap().unwrap().to_string(), text);
-        }
-        for text in ["0", "=-1", "1.5", "1000,100", "every:0", "x", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"] {
-            let text = text.trim_start_matches('=');
-            let error = with(&[&format!("--milestones={text}")]).unwrap_err();
-            assert!(error.contains("--milestones (TALLY_MILESTONES)"), "{text}: {error}");
-        }
+        assert_eq!(told("100,1000").unwrap().unwrap().to_string(), "100,1000");
+        assert!(told("1000,100").unwrap_err().contains("--milestones (TALLY_MILESTONES)"));
     }
 
     #[test]
@@ -251,15 +245,6 @@ mod tests {
         for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
             assert!(error.contains(flag), "{flag}: {error}");
         }
-    }
-
-    #[test]
-    fn kafka_is_logged_in_to_as_it_is_told() {
-        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
-        let args = with(&login).unwrap();
-        assert_eq!(args.kafka.settings().unwrap().option("sasl.mechanism"), Some("PLAIN"));
-        assert!(!format!("{args:?}").contains("canary"));
-        assert!(with(&["--sasl-user", "u"]).unwrap_err().contains("--sasl-user"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Benchmarks the fold that makes lists, against simpler ways to make them, and measures the memory that a key takes.
-//! `cargo bench -p tally-trends --bench lists -- fold|keys|start|redis=PORT`; `-- limit` takes some minutes and 1.5 GB.
+//! `cargo bench -p tally-trends --bench lists -- fold|start|redis=PORT`; `-- limit` takes some minutes and 1.5 GB.
 //!
 //! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.
 
@@ -67,11 +67,11 @@ fn print_rate(what: &str, rate: f64) {
     println!("  {what:<44} {:>10.0} changes/s", rate);
 }
 
-/// Folds the whole load, and makes a list for each second.
-fn folded(load: &Load, windows: &[Window]) -> Duration {
+/// Folds the whole load, so many seconds later than it states, and makes a list for each second.
+fn folded(mut fold: Fold, load: &Load, later: u64) -> Duration {
     let began = now();
-    let mut fold = Fold::new(windows, BoardRules::default(), BEGAN);
-    for (nth, change) in load.changes().enumerate() {
+    for (nth, mut change) in load.changes().enumerate() {
+        change.second += later;
         fold.take(&change);
         if (nth as u64 + 1).is_multiple_of(A_SECOND) {
             fold.advance(change.second);
@@ -79,6 +79,11 @@ fn folded(load: &Load, windows: &[Window]) -> Duration {
         }
     }
     began.elapsed()
+}
+
+/// A fold of a day, before the load.
+fn empty() -> Fold {
+    Fold::new(&windows(&["24h"]), BoardRules::default(), BEGAN)
 }
 
 /// Runs the same load through a map from ids to sums and a heap: no windows, no timestamps, no exactness.
@@ -120,42 +125,13 @@ fn fold() {
     println!(
         "the fold beside a hash map and a heap: {keys} keys, {changes} changes, Zipf 1, a list a second of {A_SECOND}"
     );
-    let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
-    let [load_alone, map, fold] = alternate([&mut || alone(&load), &mut || bare(&load), &mut || folded(&load, &day)]);
+    let load = Load::zipf(keys, changes);
+    let [load_alone, map, fold] =
+        alternate([&mut || alone(&load), &mut || bare(&load), &mut || folded(empty(), &load, 0)]);
     print_rate("the load alone", rate(changes, load_alone));
     print_rate("hash map and heap, no window", rate(changes, map));
     print_rate("fold, one window", rate(changes, fold));
     println!("  ratio {:.2}, aim 0.40 or more", rate(changes, fold) / rate(changes, map));
-}
-
-fn many_keys() {
-    let (keys, changes) = (size("TALLY_BENCH_KEYS", 10_000_000), size("TALLY_BENCH_CHANGES", 20_000_000));
-    println!("{keys} keys, each met once, then {changes} changes, Zipf 1, windows 1h and 24h");
-    let (first, load, both) = (Load::each(keys), Load::zipf(keys, changes), windows(&["1h", "24h"]));
-    let mut fold = Fold::new(&both, BoardRules::default(), BEGAN);
-    let mut base = BEGAN;
-    for change in first.changes() {
-        if change.second > base {
-            base = change.second;
-            fold.advance(base - 1);
-        }
-        fold.take(&change);
-    }
-    for _ in 0..3 {
-        let began = now();
-        for (nth, mut change) in load.changes().enumerate() {
-            change.second += base - BEGAN;
-            fold.take(&change);
-            if (nth as u64 + 1).is_multiple_of(A_SECOND) {
-                fold.advance(change.second);
-                black_box((fold.list(&LIKES, 0), fold.list(&LIKES, 1)));
-            }
-        }
-        print_rate("fold, two windows", rate(changes, began.elapsed()));
-        base += changes as u64 / A_SECOND;
-    }
-    println!("  {} keys held; aim 1,000,000 changes/s", fold.keys());
-    print_rate("the load alone", rate(changes, alone(&load)));
 }
 
 /// A connection to Redis that pipelines commands.
@@ -199,15 +175,14 @@ impl Redis {
         self.run(out);
     }
 
-    /// Sends one ZINCRBY per change, pipelined by 1000, and one ZREVRANGE per second.
-    fn sums(&mut self, load: &Load) -> Duration {
-        self.empty();
+    /// Sends one ZINCRBY per change, pipelined by 1000, and these commands each second.
+    fn load(&mut self, load: &Load, key: &[u8], each_second: &[&[&[u8]]]) -> Duration {
         let (began, mut out) = (now(), Vec::new());
         for (nth, change) in load.changes().enumerate() {
-            Self::command(&mut out, &[b"ZINCRBY", b"all", b"1", change.key.counter.post.as_bytes()]);
+            Self::command(&mut out, &[b"ZINCRBY", key, b"1", change.key.counter.post.as_bytes()]);
             let is_second = (nth as u64 + 1).is_multiple_of(A_SECOND);
             if is_second {
-                Self::command(&mut out, &[b"ZREVRANGE", b"all", b"0", b"99", b"WITHSCORES"]);
+                each_second.iter().for_each(|command| Self::command(&mut out, command));
             }
             if is_second || (nth + 1).is_multiple_of(1_000) {
                 self.run(std::mem::take(&mut out));
@@ -215,6 +190,12 @@ impl Redis {
         }
         self.run(out);
         began.elapsed()
+    }
+
+    /// Keeps one set of all sums, and reads it each second.
+    fn sums(&mut self, load: &Load) -> Duration {
+        self.empty();
+        self.load(load, b"all", &[&[b"ZREVRANGE", b"all", b"0", b"99", b"WITHSCORES"]])
     }
 
     /// Keeps one set per minute for the last 60 minutes, and reads their union each second. The hour is loaded
@@ -229,23 +210,10 @@ impl Redis {
                 self.run(std::mem::take(&mut out));
             }
         }
-        self.run(std::mem::take(&mut out));
+        self.run(out);
         let mut union: Vec<&[u8]> = vec![b"ZUNIONSTORE", b"hour", b"60"];
         union.extend(keys.iter().map(|key| key.as_bytes()));
-        let began = now();
-        for (nth, change) in load.changes().enumerate() {
-            Self::command(&mut out, &[b"ZINCRBY", b"minute-0", b"1", change.key.counter.post.as_bytes()]);
-            let is_second = (nth as u64 + 1).is_multiple_of(A_SECOND);
-            if is_second {
-                Self::command(&mut out, &union);
-                Self::command(&mut out, &[b"ZREVRANGE", b"hour", b"0", b"99", b"WITHSCORES"]);
-            }
-            if is_second || (nth + 1).is_multiple_of(1_000) {
-                self.run(std::mem::take(&mut out));
-            }
-        }
-        self.run(out);
-        began.elapsed()
+        self.load(load, b"minute-0", &[&union, &[b"ZREVRANGE", b"hour", b"0", b"99", b"WITHSCORES"]])
     }
 }
 
@@ -256,16 +224,7 @@ fn folded_behind(hour: &Load, load: &Load) -> Duration {
         change.second = BEGAN + 60 + nth as u64 % 60 * 58;
         fold.take(&change);
     }
-    let began = now();
-    for (nth, mut change) in load.changes().enumerate() {
-        change.second += 3_600;
-        fold.take(&change);
-        if (nth as u64 + 1).is_multiple_of(A_SECOND) {
-            fold.advance(change.second);
-            black_box(fold.list(&LIKES, 0));
-        }
-    }
-    began.elapsed()
+    folded(fold, load, 3_600)
 }
 
 fn redis(port: u16) {
@@ -274,8 +233,8 @@ fn redis(port: u16) {
     stream.set_nodelay(true).expect("a socket takes this");
     let mut redis = Redis(stream);
     println!("beside Redis on one core: {keys} keys, {changes} changes, Zipf 1, a list a second of {A_SECOND}");
-    let (load, day) = (Load::zipf(keys, changes), windows(&["24h"]));
-    let [sums, fold] = alternate([&mut || redis.sums(&load), &mut || folded(&load, &day)]);
+    let load = Load::zipf(keys, changes);
+    let [sums, fold] = alternate([&mut || redis.sums(&load), &mut || folded(empty(), &load, 0)]);
     print_rate("ZINCRBY, 1000 at once, and ZREVRANGE", rate(changes, sums));
     print_rate("fold, one window", rate(changes, fold));
     println!("  ratio {:.1}, aim 3 or more", sums.as_secs_f64() / fold.as_secs_f64());
@@ -298,11 +257,10 @@ fn main() {
     for part in &arguments {
         match (part.as_str(), part.strip_prefix("redis=").map(str::parse)) {
             ("fold", _) => fold(),
-            ("keys", _) => many_keys(),
             ("start", _) => start::run(),
             ("limit", _) => limit::run(),
             (_, Some(Ok(port))) => redis(port),
-            _ => panic!("fold, keys, start, limit or redis=PORT, not {part}"),
+            _ => panic!("fold, start, limit or redis=PORT, not {part}"),
         }
     }
     black_box(resident());

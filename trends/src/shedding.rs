@@ -85,15 +85,4 @@ mod tests {
         assert_eq!(gone(&[5, 2, 3, 2, 9, 2, 7, 8, 9]), [false, true, false, true, false, false, false, false, false]);
         assert_eq!(gone(&[0, 2, 0, 2, 0, 2, 7, 8]), [true, false, true, false, true, false, false, false]);
     }
-
-    #[test]
-    fn rounds_add_up_until_the_windows_begin_after_them() {
-        let mut rounds = Rounds::default();
-        rounds.add(10, vec![1, 2]);
-        rounds.add(20, vec![0, 0]);
-        rounds.add(20, vec![4, 8]);
-        assert_eq!([rounds.bound(0, 9), rounds.bound(1, 9), rounds.bound(1, 10), rounds.bound(1, 20)], [5, 10, 8, 0]);
-        rounds.expire(10);
-        assert_eq!((rounds.0.len(), rounds.bound(1, 0)), (1, 8));
-    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, TryStreamExt};
-use tally_adapters::dynamodb::{Checkpoints, Cursor, Queued};
+use tally_adapters::dynamodb::{Cursor, Queued};
 use tally_core::audit::QueueReason;
 use tally_core::definitions::{Definition, Definitions};
 use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
@@ -16,7 +16,7 @@ use super::look::WRITES;
 use super::pass::keys_of;
 use super::rounds::Open;
 use super::{Ended, Recount};
-use crate::calls::{Calls, at_once};
+use crate::calls::at_once;
 
 /// How many queued row keys are settled together: so few that all of them are remembered if they are left.
 const QUEUED: usize = 4_096;
@@ -35,19 +35,21 @@ impl Waiting {
 }
 
 impl Recount {
-    /// Settles the counters `names` of `posts`, or all of their counters if none is named.
+    /// Settles the counters `names` of `posts`, or all of their counters if none is named. Also returns the row keys
+    /// that had to be corrected.
     ///
     /// # Errors
     /// A name that no counter has, and as [`keys`](Self::keys).
-    pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
-        let chosen = chosen(&defined(&self.calls, &self.ports.deployment).await?, names)?;
+    pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<(Ended, Vec<Open>)> {
+        let defined = self.calls.read("read the counters", 1, || self.ports.deployment.definitions()).await?;
+        let chosen = chosen(&defined, names)?;
         self.findings.so_far().counters += (posts.len() * chosen.len()) as u64;
         let keys = self.used(row_keys(posts, &chosen, self.shards)).await?;
         let met: BTreeSet<&PostId> = keys.iter().map(|key| &key.counter.post).collect();
         for post in posts.iter().filter(|post| !met.contains(post)) {
             tracing::warn!(%post, "this post has none of these counters and never had one");
         }
-        self.keys(keys).await
+        self.settle(keys, None).await
     }
 
     /// Returns what is queued now, page by page.
@@ -137,11 +139,6 @@ impl Recount {
         let mut pages = self.calls.pages("look for a row", page).try_filter(|page| ready(!page.is_empty()));
         Ok(pages.try_next().await?.is_some())
     }
-}
-
-/// Returns the deployment's counters, in the order in which they were defined.
-async fn defined(calls: &Calls, deployment: &Checkpoints) -> anyhow::Result<Definitions> {
-    calls.read("read the counters", 1, || deployment.definitions()).await
 }
 
 /// Returns every row key of the counters `named` of `posts`, each once.

@@ -136,7 +136,7 @@ impl Pass<'_> {
             }
             self.add(&rows);
         }
-        self.passed.rest = self.sums.rest().to_vec();
+        self.passed.rest.clone_from(&self.sums.rest);
         let until = self.end_of_rows().await?;
         let is_in = self
             .tails
@@ -179,7 +179,7 @@ impl Pass<'_> {
     /// Returns a time, by the clock of the store, that all rows were read before. A dry run takes this machine's clock.
     async fn end_of_rows(&mut self) -> anyhow::Result<UnixMillis> {
         let (of, guard) = (self.of, self.of.rules.guard);
-        let Some(key) = self.sums.any().filter(|_| !of.rules.dry_run).cloned() else {
+        let Some(key) = self.sums.sums.keys().next().filter(|_| !of.rules.dry_run).cloned() else {
             return Ok(of.calls.now().plus(guard));
         };
         let nonce = of.nonce();
@@ -193,7 +193,7 @@ impl Pass<'_> {
 
     /// Scans the counters, and compares them with the sums.
     async fn scan_counters(&mut self) -> anyhow::Result<()> {
-        let (of, part) = (self.of, self.sums.part());
+        let (of, part) = (self.of, self.sums.part);
         let scan = |segment: Segment, after: Option<Cursor>| async move {
             of.ports.counters.scan(segment, after.as_ref()).await
         };
@@ -216,7 +216,7 @@ impl Pass<'_> {
             }
         }
         // These are the rows that no counter has a part for.
-        for (key, sum) in self.sums.drain() {
+        for (key, sum) in std::mem::take(&mut self.sums.sums) {
             self.judge(key, sum == Some(0), None);
         }
         Ok(())
@@ -346,29 +346,9 @@ impl Sums {
         }
     }
 
-    /// Returns the part that there was room for.
-    fn part(&self) -> Part {
-        self.part
-    }
-
-    /// Returns the parts that there was no room for.
-    fn rest(&self) -> &[Part] {
-        &self.rest
-    }
-
-    /// Returns one of the row keys.
-    fn any(&self) -> Option<&RowKey> {
-        self.sums.keys().next()
-    }
-
     /// Removes the sum of `key` and returns it; 0 if there are no rows.
     fn take(&mut self, key: &RowKey) -> Option<i64> {
         self.sums.remove(key).unwrap_or(Some(0))
-    }
-
-    /// Removes and returns all sums that are left.
-    fn drain(&mut self) -> impl Iterator<Item = (RowKey, Option<i64>)> + use<> {
-        std::mem::take(&mut self.sums).into_iter()
     }
 }
 
@@ -386,10 +366,9 @@ mod tests {
                 for key in keys.iter().chain(&keys) {
                     sums.add(key, Some(Weight::ONE));
                 }
-                todo.extend(sums.rest());
-                let found: Vec<_> = sums.drain().collect();
-                assert!(found.len() <= most && found.iter().all(|(_, sum)| *sum == Some(2)));
-                met.extend(found.into_iter().map(|(key, _)| key));
+                todo.extend(sums.rest);
+                assert!(sums.sums.len() <= most && sums.sums.values().all(|sum| *sum == Some(2)));
+                met.extend(sums.sums.into_keys());
             }
             assert_eq!((met.len(), met.into_iter().collect::<BTreeSet<_>>()), (keys.len(), keys.clone()), "{most}");
         }

@@ -5,13 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tally_adapters::memory::log::Broker;
 use tally_batch_recount as recount;
 use tally_change_streamer as streamer;
 use tally_core::ids::CounterId;
-use tally_core::ports::Outcome;
-use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store, sized};
@@ -19,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::liked::Liked;
 use crate::started::ended;
-use crate::world::shards;
+use crate::world::{Log, shards};
 
 const TOPIC: &str = "changes";
 const PARTITIONS: u32 = 4;
@@ -27,18 +24,7 @@ const PARTITIONS: u32 = 4;
 /// Tables, a log, and the rows that exist.
 struct World {
     liked: Liked,
-    broker: Broker,
-    clock: Clock,
-}
-
-/// A producer that states when each record was appended to the topic.
-struct Stamping(Broker, Clock);
-
-#[async_trait]
-impl Producer for Stamping {
-    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.0.write(record, self.1.now())
-    }
+    log: Log,
 }
 
 impl World {
@@ -46,23 +32,20 @@ impl World {
         let store = Store::with(Config { shards: 2, seed: 3, ..Config::default() }).await;
         let broker = Broker::new();
         broker.create_topic(TOPIC, PARTITIONS);
-        Self { liked: Liked::new(store, PARTITIONS, 1), broker, clock: Clock::starting_at(BEGAN) }
+        let log = Log { broker, clock: Clock::starting_at(BEGAN), losing: Arc::default() };
+        Self { liked: Liked::new(store, PARTITIONS, 1), log }
     }
 
     fn host(&self, name: &str) -> Host {
         let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(131).wrapping_add(u64::from(byte)));
-        Host::new(name).with_clock(self.clock).with_chance(Chance::seeded(seed))
-    }
-
-    fn producer(&self) -> Arc<dyn Producer> {
-        Arc::new(Stamping(self.broker.clone(), self.clock))
+        Host::new(name).with_clock(self.log.clock).with_chance(Chance::seeded(seed))
     }
 
     fn streamer(&self, name: &str) -> Running {
-        let (broker, reader) = (self.broker.clone(), Arc::new(self.broker.reader("streamer", TOPIC)));
+        let (broker, reader) = (self.log.broker.clone(), Arc::new(self.log.broker.reader("streamer", TOPIC)));
         let log = streamer::LogPorts {
             topic: TOPIC.to_owned(),
-            producer: self.producer(),
+            producer: Arc::new(self.log.clone()),
             reader,
             join: Arc::new(move || Ok(Box::new(broker.join("fold", TOPIC)))),
         };
@@ -73,8 +56,8 @@ impl World {
     }
 
     fn ports(&self) -> recount::Ports {
-        let reader = Arc::new(self.broker.reader("recount", TOPIC));
-        let log = recount::LogPorts { topic: TOPIC.to_owned(), reader, producer: self.producer() };
+        let reader = Arc::new(self.log.broker.reader("recount", TOPIC));
+        let log = recount::LogPorts { topic: TOPIC.to_owned(), reader, producer: Arc::new(self.log.clone()) };
         recount::Ports::over(&self.liked.store.repeating(5), log)
     }
 
@@ -85,7 +68,7 @@ impl World {
 
     /// Waits until everything that is written is counted. Returns the counters that do not equal their rows.
     async fn wrong(&self, posts: u64) -> Vec<CounterId> {
-        self.liked.counted(self.clock.now()).await;
+        self.liked.counted(self.log.clock.now()).await;
         self.liked.wrong(posts).await
     }
 }
@@ -100,21 +83,21 @@ async fn a_hot_post_and_many_small_ones_are_exact_after_one_audit_while_writes_g
     streamer.ready().await.unwrap();
     world.liked.fill(0..1, hot).await;
     world.liked.fill(1..posts, 8).await;
-    world.liked.counted(world.clock.now()).await;
+    world.liked.counted(world.log.clock.now()).await;
     // A quarter of the small posts get wrong counts, as edits by hand leave them.
     for n in (1..posts).step_by(4) {
         world.liked.drift(n, n % 8 == 1, 2).await;
     }
     // By then it is stored how far the stream is fed.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    world.liked.counted(world.clock.now()).await;
+    world.liked.counted(world.log.clock.now()).await;
     streamer.kill().await;
     for n in (0..posts).step_by(7) {
         world.liked.write(n, 0).await;
     }
     world.liked.store.emulator.trim("likes", None, None).unwrap();
     let _streamer = world.streamer("t");
-    world.liked.counted(world.clock.now()).await;
+    world.liked.counted(world.log.clock.now()).await;
     let damaged = world.wrong(posts).await.len() as u64;
     assert!(damaged >= posts / 4, "{damaged} counts are wrong");
 

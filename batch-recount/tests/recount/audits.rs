@@ -23,8 +23,7 @@ async fn many_views(world: &World) -> RowKey {
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_that_is_closed_but_whose_repair_a_fold_missed_is_repaired_once_more() {
-    let world = World::start().await;
-    world.fill(3, 4).await;
+    let world = World::filled(3, 4).await;
     let number = world.open_loss("trimmed").await;
     world.quiet().await;
     world.changes.close_loss(number, world.clock.now()).await.unwrap();
@@ -50,8 +49,7 @@ async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
 
 #[tokio::test(start_paused = true)]
 async fn many_row_keys_are_corrected_after_one_look_at_each_and_found_equal_by_passes() {
-    let world = World::start().await;
-    world.fill(20, 12).await;
+    let world = World::filled(20, 12).await;
     for n in 0..20 {
         world.delete(&post(n)).await;
     }
@@ -69,8 +67,7 @@ async fn many_row_keys_are_corrected_after_one_look_at_each_and_found_equal_by_p
 
 #[tokio::test(start_paused = true)]
 async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs() {
-    let world = World::start().await;
-    world.fill(5, 12).await;
+    let world = World::filled(5, 12).await;
     world.put(&post(0), &user(3), false).await;
     world.quiet().await;
     let before = world.lengths().await;
@@ -99,8 +96,7 @@ async fn an_audit_proves_what_agrees_without_a_look_and_finds_all_that_differs()
 
 #[tokio::test(start_paused = true)]
 async fn a_count_that_agrees_by_accident_while_its_stream_shard_is_late_is_not_proved() {
-    let world = World::start().await;
-    world.fill(6, 10).await;
+    let world = World::filled(6, 10).await;
     let late = key(&post(0), &user(50));
     *world.stalled.lock().await = Some(late.clone());
     world.put(&post(0), &user(50), true).await;
@@ -114,8 +110,7 @@ async fn a_count_that_agrees_by_accident_while_its_stream_shard_is_late_is_not_p
 
 #[tokio::test(start_paused = true)]
 async fn a_count_that_comes_to_agree_with_rows_of_before_is_not_proved() {
-    let world = World::start().await;
-    world.fill(6, 10).await;
+    let world = World::filled(6, 10).await;
     world.drift(&key(&post(0), &user(50)), -1).await;
     let scans = world.store.requests("Scan");
     corrects_one(&world, async {
@@ -142,8 +137,7 @@ async fn what_has_moved_before_an_audit_begins_needs_no_look() {
 
 #[tokio::test(start_paused = true)]
 async fn a_count_that_agrees_by_accident_while_its_fold_is_late_is_not_proved() {
-    let world = World::start().await;
-    world.fill(6, 10).await;
+    let world = World::filled(6, 10).await;
     let late = key(&post(0), &user(50));
     world.put(&post(0), &user(50), true).await;
     world.drift(&late, 1).await;
@@ -158,8 +152,7 @@ async fn a_count_that_agrees_by_accident_while_its_fold_is_late_is_not_proved() 
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
-    let world = World::start().await;
-    world.fill(3, 10).await;
+    let world = World::filled(3, 10).await;
     world.put(&post(0), &user(20), true).await;
     let first = world.lose().await;
     world.quiet().await;
@@ -193,8 +186,7 @@ async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passed_and_by_none_before() {
-    let world = World::start().await;
-    world.fill(2, 10).await;
+    let world = World::filled(2, 10).await;
     let replay = Replay { partition: Partition { topic: "likes".into(), index: 0 }, until: Offset(20) };
     let claims = Claims::new(&world.store.connection, world.clock);
     let n = claims.raise(&replay.partition).await.unwrap().0.n;
@@ -225,8 +217,7 @@ async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passe
 
 #[tokio::test(start_paused = true)]
 async fn like_counts_that_was_deleted_is_exact_again() {
-    let world = World::start().await;
-    world.fill(6, 15).await;
+    let world = World::filled(6, 15).await;
     let views_of = many_views(&world).await;
     // Positions are stored seldom, so much of what is folded is behind the stored ones.
     world.stores_positions.store(false, Ordering::Relaxed);

@@ -38,8 +38,7 @@ async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
 /// A count that looks exact is marked as doubtful before it is corrected, since a reader may have it in memory for a
 /// second.
 async fn is_doubtful_before_it_is_corrected(lost: u32) {
-    let world = World::start().await;
-    world.fill(1, 12).await;
+    let world = World::filled(1, 12).await;
     world.drift(&key(&post(0), &user(1)), 3).await;
     let before = world.counter(&post(0)).await.unwrap();
     assert!(before.adds_up() && before.doubt.is_empty());
@@ -78,8 +77,7 @@ async fn also_where_the_log_loses_the_message_that_calls_it_doubtful() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_edited_is_corrected_while_writes_go_on_by_one_recount_or_by_two() {
-    let world = World::start().await;
-    world.fill(4, 12).await;
+    let world = World::filled(4, 12).await;
     let part = |n| format!("s{}", key(&post(n), &user(1)).shard);
     world.edit(&post(0), &part(0), Some(-5)).await;
     world.edit(&post(1), &part(1), Some(77)).await;
@@ -99,8 +97,7 @@ async fn what_was_edited_is_corrected_while_writes_go_on_by_one_recount_or_by_tw
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_settled_by_a_look_and_never_by_sending() {
-    let world = World::start().await;
-    world.fill(1, 12).await;
+    let world = World::filled(1, 12).await;
     world.drift(&key(&post(0), &user(1)), 9).await;
     // The log acknowledges every message and loses it.
     world.log.losing.store(u32::MAX, Ordering::Relaxed);
@@ -122,8 +119,7 @@ async fn a_key_is_settled_by_a_look_and_never_by_sending() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_differs_a_minute_after_its_correction_raises_an_alarm() {
-    let world = World::start().await;
-    world.fill(1, 12).await;
+    let world = World::filled(1, 12).await;
     let edited = key(&post(0), &user(1)).shard;
     let edit = async |n| world.edit(&post(0), &format!("s{edited}"), Some(n)).await;
     edit(100).await;
@@ -140,8 +136,7 @@ async fn a_key_that_differs_a_minute_after_its_correction_raises_an_alarm() {
 
 #[tokio::test(start_paused = true)]
 async fn rows_that_change_during_a_look_are_weighed_as_of_the_counters_place() {
-    let world = World::start().await;
-    world.fill(2, 16).await;
+    let world = World::filled(2, 16).await;
     // The folds stand still, and the log goes on.
     world.folds.store(false, Ordering::Relaxed);
     for u in 0..6 {
@@ -158,8 +153,7 @@ async fn rows_that_change_during_a_look_are_weighed_as_of_the_counters_place() {
 
 #[tokio::test(start_paused = true)]
 async fn counters_that_go_on_while_they_are_read_do_not_differ() {
-    let world = World::start().await;
-    world.fill(2, 16).await;
+    let world = World::filled(2, 16).await;
     world.store.faults([Rule::new(Injected::Latency { min_ms: 300, max_ms: 900 }).on("BatchGetItem")]);
     let recount = world.recount(rules()).await;
     assert_eq!(world.beside_churn(2, 20, recount.keys(all(2))).await.unwrap(), Ended::default());
@@ -169,8 +163,7 @@ async fn counters_that_go_on_while_they_are_read_do_not_differ() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_corrected_before_its_line_is_on_the_ledger() {
-    let world = World::start().await;
-    world.fill(1, 12).await;
+    let world = World::filled(1, 12).await;
     world.drift(&key(&post(0), &user(1)), 3).await;
     let before = world.counter(&post(0)).await.unwrap().likes;
     world.store.faults([Rule::new(Injected::Throttle).on("BatchWriteItem").table("recounts")]);
@@ -182,8 +175,7 @@ async fn nothing_is_corrected_before_its_line_is_on_the_ledger() {
 
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_was_deleted_is_not_taken_for_one_that_is_behind() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.stores_positions.store(false, Ordering::Relaxed);
     world.put(&post(1), &user(1), true).await;
     world.quiet().await;
@@ -197,8 +189,7 @@ async fn a_counter_that_was_deleted_is_not_taken_for_one_that_is_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn shards_of_one_counter_are_corrected_together() {
-    let world = World::start().await;
-    world.fill(1, 40).await;
+    let world = World::filled(1, 40).await;
     world.delete(&post(0)).await;
     let recount = world.recount(rules()).await;
     assert_eq!(world.beside(recount.keys(all(1))).await.unwrap(), Ended::default());
@@ -209,8 +200,7 @@ async fn shards_of_one_counter_are_corrected_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_waits_for_the_stream_however_late_it_is() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.relays.store(false, Ordering::Relaxed);
     // The count agrees with the rows by accident: it is one too high, and one like is still on its way.
     world.put(&post(0), &user(50), true).await;
@@ -225,8 +215,7 @@ async fn a_look_waits_for_the_stream_however_late_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_its_markers_do_not_come_to_leaves_its_keys() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.relays.store(false, Ordering::Relaxed);
     let rules = Rules { looks: 2, patience: Duration::from_secs(20), ..rules() };
     let ended = world.beside(world.recount(rules).await.keys(all(1))).await.unwrap();
@@ -235,8 +224,7 @@ async fn a_look_that_its_markers_do_not_come_to_leaves_its_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_a_loss_is_announced_in_is_made_again_behind_it() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     corrects_one(&world, async {
         // The look has put no markers yet.
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -251,8 +239,7 @@ async fn a_look_that_a_loss_is_announced_in_is_made_again_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_that_cannot_be_read_leaves_its_counter_in_doubt_until_it_can() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     let damaged = key(&post(0), &user(2));
     world.put_row(&damaged, "u-2", ("n", json!({"S": "many"}))).await;
     world.lose().await;
@@ -270,8 +257,7 @@ async fn a_row_that_cannot_be_read_leaves_its_counter_in_doubt_until_it_can() {
 
 #[tokio::test(start_paused = true)]
 async fn rows_that_there_is_no_room_for_are_looked_at_later() {
-    let world = World::start().await;
-    world.fill(10, 6).await;
+    let world = World::filled(10, 6).await;
     for n in 0..10 {
         world.edit(&post(n), &format!("s{}", key(&post(n), &user(1)).shard), Some(60)).await;
     }
@@ -282,8 +268,7 @@ async fn rows_that_there_is_no_room_for_are_looked_at_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_recount_does_not_begin_before_the_folds_know_every_loss_that_is_open() {
-    let world = World::start().await;
-    world.fill(1, 6).await;
+    let world = World::filled(1, 6).await;
     world.relays.store(false, Ordering::Relaxed);
     let number = world.changes.open_new_loss(world.clock.now(), "trimmed", "by a test").await.unwrap();
     let recount = world.recount(Rules { patience: Duration::from_secs(20), ..rules() }).await;
@@ -295,8 +280,7 @@ async fn a_recount_does_not_begin_before_the_folds_know_every_loss_that_is_open(
 
 #[tokio::test(start_paused = true)]
 async fn a_recount_does_not_begin_behind_a_jump_before_all_stream_shards_are_announced_again() {
-    let world = World::start().await;
-    world.fill(1, 6).await;
+    let world = World::filled(1, 6).await;
     world.folds.store(false, Ordering::Relaxed);
     world.beside(tokio::time::sleep(Duration::from_secs(10))).await;
     for index in (0..).take(world.lengths().await.len()) {
@@ -325,8 +309,7 @@ async fn a_correction_is_waited_for_also_where_a_fold_is_in_a_later_generation_t
 
 #[tokio::test(start_paused = true)]
 async fn a_recount_whose_topic_is_replaced_ends_and_says_so() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.edit(&post(0), &format!("s{}", key(&post(0), &user(1)).shard), Some(70)).await;
     world.folds.store(false, Ordering::Relaxed);
     let recount = world.recount(rules()).await;
@@ -343,8 +326,7 @@ async fn a_recount_whose_topic_is_replaced_ends_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_cannot_be_read_ends_a_recount_and_its_place_is_named() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.folds.store(false, Ordering::Relaxed);
     world.garble();
     let recount = world.recount(rules()).await;
@@ -387,8 +369,7 @@ impl TopicReader for Losing {
 
 #[tokio::test(start_paused = true)]
 async fn a_recount_that_begins_while_the_log_loses_its_end_looks_at_the_log_again() {
-    let world = World::start().await;
-    world.fill(1, 12).await;
+    let world = World::filled(1, 12).await;
     let mut ports = world.ports();
     ports.log.reader = Arc::new(Losing { log: ports.log.reader, looks: AtomicU32::new(0) });
     let recount = Recount::new(

@@ -17,8 +17,7 @@ use crate::world::{World, key, keys, post, user};
 
 #[tokio::test(start_paused = true)]
 async fn a_watching_process_audits_while_a_loss_is_open_and_when_it_is_asked_to() {
-    let world = World::start().await;
-    world.fill(3, 10).await;
+    let world = World::filled(3, 10).await;
     let watching = world.launch(&["--watch"]);
     world.put(&post(0), &user(20), true).await;
     world.lose().await;
@@ -36,8 +35,7 @@ async fn a_watching_process_audits_while_a_loss_is_open_and_when_it_is_asked_to(
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_closed_while_corrections_of_the_one_before_wait_for_their_second_look() {
-    let world = World::start().await;
-    world.fill(3, 10).await;
+    let world = World::filled(3, 10).await;
     let watching = world.launch(&["--watch"]);
     for n in 20..23 {
         world.put(&post(0), &user(n), true).await;
@@ -52,8 +50,7 @@ async fn a_loss_is_closed_while_corrections_of_the_one_before_wait_for_their_sec
 
 #[tokio::test(start_paused = true)]
 async fn a_watching_process_settles_what_is_queued_beside_an_audit_and_beside_what_is_left() {
-    let world = World::start().await;
-    world.fill(4, 10).await;
+    let world = World::filled(4, 10).await;
     let (large, small) = (key(&post(0), &user(1)), key(&post(1), &user(1)));
     world.drift(&large, 5_000).await;
     let watching = world.launch(&["--watch"]);
@@ -95,8 +92,7 @@ async fn waits(world: &World, why: &str) -> Running {
 
 #[tokio::test(start_paused = true)]
 async fn a_watching_process_that_is_behind_says_of_what_and_scans_no_row_before_that_has_come() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.drift(&key(&post(0), &user(1)), 2).await;
     world.relays.store(false, Ordering::Relaxed);
     let watching = waits(&world, "does not have all changes of before").await;
@@ -107,19 +103,8 @@ async fn a_watching_process_that_is_behind_says_of_what_and_scans_no_row_before_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watching_process_whose_log_was_trimmed_past_the_folds_waits_for_the_folds() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
-    world.folds.store(false, Ordering::Relaxed);
-    world.step().await;
-    world.trim().await;
-    waits(&world, "which is not in the log").await.kill().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_watching_process_waits_by_name_at_a_message_that_cannot_be_read() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     world.folds.store(false, Ordering::Relaxed);
     world.garble();
     let watching = waits(&world, "a message cannot be read").await;
@@ -133,8 +118,7 @@ async fn a_watching_process_waits_by_name_at_a_message_that_cannot_be_read() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_second_look_leaves_unsettled_is_queued_again() {
-    let world = World::start().await;
-    world.fill(1, 10).await;
+    let world = World::filled(1, 10).await;
     let drifting = key(&post(0), &user(1));
     world.drift(&drifting, 2).await;
     let recounts = world.ports().recounts;

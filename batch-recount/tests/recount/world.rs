@@ -77,11 +77,11 @@ pub(crate) struct World {
     seeds: AtomicU32,
 }
 
-/// The log. It may lose what a recount sends.
+/// The log, which states when each record was appended. It may lose what a recount sends.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub(crate) broker: Broker,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// How many more messages are acknowledged and lost.
     pub(crate) losing: Arc<AtomicU32>,
 }
@@ -116,6 +116,13 @@ impl Producer for Log {
 impl World {
     pub(crate) async fn start() -> Self {
         Self::folded_in(1).await
+    }
+
+    /// Starts a world with `users` likes for each of so many posts.
+    pub(crate) async fn filled(posts: u64, users: u64) -> Self {
+        let world = Self::start().await;
+        world.fill(posts, users).await;
+        world
     }
 
     /// Starts a world whose folds are in this generation: after a lost end, it is later than the topic's.

@@ -89,7 +89,7 @@ impl Reader {
 
     /// Reads the stream shard to its end; begins again where it is fed if the writer has dropped what was handed in.
     async fn follow(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        let mut restarts = self.of.writing.restarts();
+        let mut restarts = self.of.writing.restarts.clone();
         loop {
             restarts.borrow_and_update();
             let what = format!("read how far stream shard {} is fed", self.id);

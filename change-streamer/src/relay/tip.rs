@@ -168,37 +168,21 @@ mod tests {
         assert_eq!(read, [None, None, None, Some(400), Some(500)]);
     }
 
-    const IDLE: Duration = Duration::from_millis(150);
-
     #[test]
     fn reading_is_immediate_under_load_and_slows_down_to_the_idle_wait() {
-        let mut pace = Pace::new(IDLE);
-        assert_eq!(pace.wait(), Duration::ZERO, "the first read waits for nothing");
-        let mut waits = Vec::new();
-        for records in [1000, 500, 3, 0, 0, 0, 0, 1, 1000] {
-            pace.page(records, 1000, 4);
-            waits.push(pace.wait().as_millis());
-        }
-        assert_eq!(waits, [0, 0, 25, 50, 100, 150, 150, 25, 0]);
-    }
-
-    #[test]
-    fn a_process_that_reads_many_stream_shards_asks_each_of_them_less_often() {
-        let mut pace = Pace::new(IDLE);
-        let mut wait = |records, readers| {
-            pace.page(records, 1000, readers);
-            pace.wait().as_millis()
+        let waits = |idle, readers, pages: &[usize]| {
+            let mut pace = Pace::new(Duration::from_millis(idle));
+            let wait = |records: &usize| {
+                pace.page(*records, 1000, readers);
+                pace.wait().as_millis()
+            };
+            pages.iter().map(wait).collect::<Vec<_>>()
         };
-        assert_eq!([wait(3, 12), wait(3, 50), wait(0, 50), wait(3, usize::MAX)], [25, 100, 150, 150]);
-        assert_eq!(wait(1000, 100), 0, "what waits is read at once");
-    }
-
-    #[test]
-    fn an_idle_wait_below_the_busy_one_bounds_both() {
-        let mut pace = Pace::new(Duration::from_millis(5));
-        for records in [0, 1, 0] {
-            pace.page(records, 1000, 4);
-            assert_eq!(pace.wait(), Duration::from_millis(5));
-        }
+        assert_eq!(Pace::new(Duration::from_millis(150)).wait(), Duration::ZERO, "the first read waits for nothing");
+        assert_eq!(waits(150, 4, &[1000, 500, 3, 0, 0, 0, 0, 1, 1000]), [0, 0, 25, 50, 100, 150, 150, 25, 0]);
+        assert_eq!(waits(5, 4, &[0, 1, 0]), [5; 3], "an idle wait below the busy one bounds both");
+        // A process that reads many stream shards asks each of them less often, but reads at once what waits.
+        assert_eq!([waits(150, 12, &[3]), waits(150, usize::MAX, &[3])], [[25], [150]]);
+        assert_eq!(waits(150, 50, &[3, 0, 1000]), [100, 150, 0]);
     }
 }

@@ -43,6 +43,7 @@ pub(super) enum Ask {
 #[derive(Clone, Debug)]
 pub(crate) struct Writing {
     pub(super) asks: mpsc::Sender<Ask>,
+    /// A number that grows when everything handed in was dropped, since Kafka took nothing for hours.
     pub(super) restarts: watch::Receiver<u64>,
 }
 
@@ -76,11 +77,6 @@ impl Writing {
         let (done, answer) = oneshot::channel();
         self.ask(Ask::Leave(shard, done)).await?;
         answer.await.map_err(|_| Stopped)
-    }
-
-    /// Returns a number that grows when everything handed in was dropped, since Kafka took nothing for hours.
-    pub(crate) fn restarts(&self) -> watch::Receiver<u64> {
-        self.restarts.clone()
     }
 
     async fn ask(&self, ask: Ask) -> Result<(), Stopped> {
@@ -117,26 +113,22 @@ pub(crate) struct Writer {
 impl Writer {
     /// Returns the writer, and what leads to it.
     pub(super) fn new(shared: Relaying, host: &Host, patience: Patience, ahead: Arc<Ahead>) -> (Writing, Self) {
-        let clock = host.clock();
         let (deployment, rules) = (shared.deployment.clone(), Rules::default());
-        let machine = Relay::new(deployment, shared.partitions, rules, clock.reading());
-        let (announcing, closing, leaving) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let calls = Calls { shared, patience, readiness: host.readiness().clone(), ahead };
-        let (failing, slots, ages) = (BTreeSet::new(), metrics::Slots::default(), BTreeMap::new());
+        let machine = Relay::new(deployment, shared.partitions, rules, host.clock().reading());
         let ((sender, asks), (restarts, restarted)) = (mpsc::channel(WAITING), watch::channel(0));
         let writer = Self {
-            calls,
-            clock,
+            calls: Calls { shared, patience, readiness: host.readiness().clone(), ahead },
+            clock: host.clock(),
             asks,
             restarts,
             machine,
             announced: 0,
-            announcing,
-            closing,
-            leaving,
-            failing,
-            slots,
-            ages,
+            announcing: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            failing: BTreeSet::new(),
+            slots: metrics::Slots::default(),
+            ages: BTreeMap::new(),
         };
         (Writing { asks: sender, restarts: restarted }, writer)
     }

@@ -10,7 +10,7 @@ use tally_core::ports::ChangeStream as _;
 use tally_core::shards::Worker;
 use tally_core::time::UnixMillis;
 use tally_emulator::Config as EmulatorConfig;
-use tally_testkit::{Engines, Process, eventually, process, sized};
+use tally_testkit::{Engines, Process, eventually, sized};
 use tokio::time::Instant;
 
 use crate::tables::Tables;
@@ -104,16 +104,4 @@ async fn an_idle_streamer_uses_little_of_a_core_and_few_calls() {
     // A second: a read of each stream shard, leases, losses, stream shards, the format, a standing of each partition.
     assert!(a_second <= 30.0, "{a_second:.1} calls a second");
     process.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_bad_configuration_is_refused_at_once_and_by_name() {
-    let check = async |args: &[&str]| process::run(process::command(PROGRAM).arg("--check").args(args)).await;
-    let refused = check(&["--concurrency", "0"]).await;
-    assert_eq!(refused.code, Some(78), "{refused:?}");
-    for named in ["--redis (TALLY_REDIS): missing", "--brokers (TALLY_BROKERS): missing", "--concurrency"] {
-        assert!(refused.err.contains(named), "{refused:?}");
-    }
-    let good = check(&["--redis", "off", "--brokers", "127.0.0.1:1"]).await;
-    assert_eq!(good.code, Some(0), "{good:?}");
 }

@@ -47,8 +47,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 }
 
 fn run(operations: Vec<Operation>) -> World {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     for operation in operations {
         match operation {
             Operation::Change { subject, before, after } => world.happen(subject, before, after),
@@ -113,8 +112,7 @@ fn claims(world: &World) -> [Claim; 2] {
 
 #[test]
 fn nothing_is_published_before_the_end_that_the_log_had_at_the_start() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     world.store(0);
     world.replace(0);
     world.answer(0);
@@ -161,14 +159,15 @@ fn the_gravest_of_several_reasons_is_reported_whichever_partition_has_it() {
 
 #[test]
 fn a_late_change_is_counted_and_lists_are_inexact_for_a_window() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     assert_eq!(claims(&world), [Claim::Exact; 2]);
     world.happen_at(0, None, Some(0), world.now - 9);
     // No list that is called exact contains it: earlier ones were made without it, and it has left the later ones.
     world.changes[0].second = 0;
     world.settle(2);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Clock); 2]);
+    let top = world.shelf.top(&likes(None), window("10m"), 3).unwrap();
+    assert_eq!(top.list.items[0].count(), 1, "it is counted");
     world.settle(130);
     assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Clock)]);
     world.settle(600);
@@ -194,8 +193,7 @@ fn a_change_can_be_late_for_the_very_first_moment() {
 
 #[test]
 fn a_loss_makes_lists_inexact_until_it_leaves_the_window_also_for_a_process_that_starts_later() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     world.lose(None);
     world.settle(3);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
@@ -210,8 +208,7 @@ fn a_loss_makes_lists_inexact_until_it_leaves_the_window_also_for_a_process_that
 
 #[test]
 fn an_unreadable_weight_makes_lists_inexact_while_it_is_in_the_window() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     world.unreadable();
     world.settle(3);
     assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
@@ -269,8 +266,7 @@ fn lists_are_exact_at_once_if_the_log_reaches_back_beyond_their_windows() {
 
 #[test]
 fn a_loss_after_the_point_where_reading_begins_is_noticed() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     world.lose(None);
     world.settle(5);
     world.trim(0, 15);
@@ -299,8 +295,7 @@ fn a_log_that_lost_its_end_before_the_stored_position_counts_as_a_loss() {
 
 #[test]
 fn a_copy_of_a_section_from_before_the_start_is_not_a_hole_and_is_in_no_exact_list() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     let nth = world.partitions[0].log.len();
     world.happen(0, None, Some(0));
     world.settle(5);
@@ -327,8 +322,7 @@ fn a_copy_of_a_section_from_before_the_start_is_not_a_hole_and_is_in_no_exact_li
 
 #[test]
 fn without_the_beginning_and_a_stored_position_a_process_waits_until_one_is_stored() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     world.partitions[0].start = 3;
     world.replace(0);
     world.settle(20);
@@ -353,8 +347,7 @@ fn a_recreated_topic_is_a_loss_and_the_stored_position_of_the_old_one_is_not_use
 
 #[test]
 fn an_unknown_format_stops_the_partition_and_the_others_go_on_without_it() {
-    let mut world = World::new();
-    world.settle(20);
+    let mut world = World::settled();
     let now = world.now;
     world.partitions[0].log.push((now, br#"{"v":3,"what":"ever"}"#.to_vec()));
     world.settle(2);
@@ -370,16 +363,6 @@ fn an_unknown_format_stops_the_partition_and_the_others_go_on_without_it() {
     assert!(world.shelf.moment().unwrap() > told + 60);
     let top = world.shelf.top(&likes(None), window("1m"), 3).unwrap();
     assert_eq!(top.claim, Claim::Unknown(Reason::Missing));
-}
-
-#[test]
-fn a_message_of_another_deployment_stops_the_partition() {
-    let mut world = World::new();
-    world.settle(20);
-    let now = world.now;
-    world.partitions[0].log.push((now, br#"{"v":3,"of":"another","read":1,"repaired":1}"#.to_vec()));
-    world.settle(2);
-    assert!(world.readers[0].halted && !world.readers[1].halted);
 }
 
 #[test]

@@ -118,6 +118,13 @@ impl World {
         world
     }
 
+    /// The same, once everything has been idle for a while.
+    pub(crate) fn settled() -> Self {
+        let mut world = Self::new();
+        world.settle(20);
+        world
+    }
+
     pub(crate) fn without_log() -> Self {
         let mut world = Self {
             now: BEGAN,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
 
 /// A producer whose records get the time of their append, as in Kafka.
-pub(crate) struct Timed(Broker, Clock);
+struct Timed(Broker, Clock);
 
 #[async_trait]
 impl Producer for Timed {
@@ -29,28 +29,28 @@ impl Producer for Timed {
 /// How long a test waits, by the paused clock.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-pub(crate) struct World {
-    pub(crate) broker: Broker,
+struct World {
+    broker: Broker,
     store: Store,
-    pub(crate) clock: Clock,
+    clock: Clock,
 }
 
 impl World {
-    /// A deployment whose log has this many partitions, with these topics.
-    pub(crate) async fn new(partitions: u32, topics: &[(&str, u32)]) -> Self {
+    /// A deployment with these topics.
+    async fn new(topics: &[(&str, u32)]) -> Self {
         let (broker, store) = (Broker::new(), Store::start().await);
         topics.iter().for_each(|(topic, partitions)| broker.create_topic(topic, *partitions));
         let logs = broker.reader("test", CHANGES).logs().await.unwrap();
         let topic = logs.first().map_or_else(|| "none".into(), |(_, log)| (*log.topic.0).into());
-        set_up(&store.connection, tally_core::topic::TopicId(topic), partitions).await;
+        set_up(&store.connection, tally_core::topic::TopicId(topic)).await;
         Self { broker, store, clock: Clock::starting_at(BEGAN) }
     }
 
-    pub(crate) fn producer(&self) -> Timed {
+    fn producer(&self) -> Timed {
         Timed(self.broker.clone(), self.clock)
     }
 
-    pub(crate) fn start(&self) -> Running {
+    fn start(&self) -> Running {
         let (broker, connection) = (self.broker.clone(), &self.store.connection);
         let ports = Ports {
             tables: connection.clone(),
@@ -62,6 +62,14 @@ impl World {
         let windows = ["1m", "10m"].map(|window| window.parse().unwrap()).to_vec();
         let rules = Rules { windows, boards: BoardRules::default(), regions: 10, keys: usize::MAX };
         Running::start(App::with_ports(None, rules, ports), Host::new("trends").with_clock(self.clock))
+    }
+
+    /// Starts a process beside a relay, and feeds for a while.
+    async fn fed<'a>(&self, producer: &'a Timed) -> (Relay<'a>, Running) {
+        let mut relay = Relay::begin(producer, self.clock.now()).await;
+        let running = self.start();
+        self.feed(&mut relay, 20).await;
+        (relay, running)
     }
 
     /// Feeds for this many seconds without new changes.
@@ -78,6 +86,13 @@ impl World {
     }
 }
 
+/// Checks that a condition is not ready, and returns the reason.
+fn why(running: &Running, condition: &str) -> String {
+    let report = running.host().readiness().report();
+    let Some(Condition::NotReady(why)) = report.conditions.get(condition) else { panic!("{report:?}") };
+    why.clone()
+}
+
 fn counts(top: &Top) -> Vec<(String, i64)> {
     top.list.items.iter().map(|item| (item.subject.to_string(), item.count())).collect()
 }
@@ -86,11 +101,9 @@ const BOTH: [(&str, u32); 2] = [(CHANGES, PARTITIONS), (BOARDS, 1)];
 
 #[tokio::test(start_paused = true)]
 async fn gains_are_listed_within_seconds_and_again_after_another_process_takes_over() {
-    let world = World::new(PARTITIONS, &BOTH).await;
+    let world = World::new(&BOTH).await;
     let producer = world.producer();
-    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
-    let running = world.start();
-    world.feed(&mut relay, 20).await;
+    let (mut relay, running) = world.fed(&producer).await;
     let now = world.clock.now();
     for (subject, likes) in [("a", 3), ("b", 1), ("c", 2)] {
         for _ in 0..likes {
@@ -117,11 +130,9 @@ async fn gains_are_listed_within_seconds_and_again_after_another_process_takes_o
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_shows_in_the_claim_and_an_unavailable_broker_only_delays() {
-    let world = World::new(PARTITIONS, &BOTH).await;
+    let world = World::new(&BOTH).await;
     let producer = world.producer();
-    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
-    let _running = world.start();
-    world.feed(&mut relay, 20).await;
+    let (mut relay, _running) = world.fed(&producer).await;
     relay.like("a", world.clock.now());
     world.broker.set_down(true);
     world.feed(&mut relay, 30).await;
@@ -137,51 +148,44 @@ async fn a_loss_shows_in_the_claim_and_an_unavailable_broker_only_delays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_topic_is_waited_for_by_name() {
-    let world = World::new(PARTITIONS, &[(CHANGES, PARTITIONS)]).await;
+    let world = World::new(&[(CHANGES, PARTITIONS)]).await;
     let running = world.start();
     world.clock.sleep(Duration::from_secs(60)).await;
-    let report = running.host().readiness().report();
-    let Some(Condition::NotReady(why)) = report.conditions.get("kafka") else { panic!("{report:?}") };
-    assert!(why.contains("there is no topic boards"), "{why}");
+    assert!(why(&running, "kafka").contains("there is no topic boards"));
     world.broker.create_topic(BOARDS, 1);
     running.ready().await.unwrap();
     // A topic without partitions counts as missing.
     world.broker.create_topic(BOARDS, 0);
     world.clock.sleep(Duration::from_secs(60)).await;
-    let report = running.host().readiness().report();
-    let Some(Condition::NotReady(why)) = report.conditions.get("topic-boards") else { panic!("{report:?}") };
-    assert!(why.contains("there is no topic `boards`, which is for lists"), "{why}");
+    assert!(why(&running, "topic-boards").contains("there is no topic `boards`, which is for lists"));
     world.broker.create_topic(BOARDS, 1);
     running.ready().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_process_with_a_halted_partition_is_not_ready_and_names_it() {
-    let world = World::new(PARTITIONS, &BOTH).await;
+    let world = World::new(&BOTH).await;
     let producer = world.producer();
-    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
-    let running = world.start();
-    world.feed(&mut relay, 20).await;
+    let (mut relay, running) = world.fed(&producer).await;
     running.ready().await.unwrap();
     let value =
         Message { read: world.clock.now(), body: Body::Repaired(LossNumber(1)) }.write(&DeploymentId("b".into()));
     let (topic, value, headers) = (CHANGES, Some(&value[..]), &[][..]);
     producer.send(Outgoing { topic, partition: Some(1), key: None, value, headers }).await.unwrap();
     world.feed(&mut relay, 20).await;
-    let report = running.host().readiness().report();
-    let Some(Condition::NotReady(why)) = report.conditions.get("changes/1") else { panic!("{report:?}") };
-    assert!(why.contains("is halted at offset") && why.ends_with("deployment") && !report.ready, "{why}");
-    assert_eq!(report.conditions.get("changes/0"), None);
+    let why = why(&running, "changes/1");
+    assert!(why.contains("is halted at offset") && why.ends_with("deployment"), "{why}");
+    assert_eq!(running.host().readiness().report().conditions.get("changes/0"), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_topic_with_another_number_of_partitions_is_refused_by_name() {
-    let world = World::new(PARTITIONS, &[(CHANGES, 3), (BOARDS, 1)]).await;
+    let world = World::new(&[(CHANGES, 3), (BOARDS, 1)]).await;
     let end = world.start().ended().await;
     assert_eq!(end.exit(), Exit::CONFIG, "{end}");
     let named = "topic changes has 3 partitions, and the log of changes was begun with 2";
     assert!(end.to_string().contains(named), "{end}");
-    let world = World::new(PARTITIONS, &BOTH).await;
+    let world = World::new(&BOTH).await;
     let running = world.start();
     world.clock.sleep(Duration::from_secs(20)).await;
     world.broker.add_partitions(CHANGES, 1);
@@ -198,7 +202,7 @@ async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_
             Outgoing { topic: BOARDS, partition: Some(0), key: Some(b"tick/0"), value: None, headers: &headers };
         world.broker.send(record).await.unwrap();
     };
-    let world = World::new(PARTITIONS, &BOTH).await;
+    let world = World::new(&BOTH).await;
     theirs(&world).await;
     let running = world.start();
     let end = timeout(DEADLINE, running.ended()).await.expect("it is refused");
@@ -207,11 +211,9 @@ async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_
     assert!(end.to_string().contains("boards-topic") && end.to_string().contains(problem), "{end}");
     assert_eq!(named(&world).await, ["another"], "it has published nothing");
     // Its own boards come first here, and so it goes on.
-    let world = World::new(PARTITIONS, &BOTH).await;
+    let world = World::new(&BOTH).await;
     let producer = world.producer();
-    let mut relay = Relay::begin(&producer, PARTITIONS, world.clock.now()).await;
-    let running = world.start();
-    world.feed(&mut relay, 20).await;
+    let (mut relay, running) = world.fed(&producer).await;
     timeout(DEADLINE, running.ready()).await.expect("ready in time").unwrap();
     let own = world.store.connection.deployment().unwrap();
     let written = named(&world).await;
@@ -219,18 +221,13 @@ async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_
     // Once the ticks that are under way are written, none follows before the next look.
     world.clock.sleep(Duration::from_secs(5)).await;
     theirs(&world).await;
-    let other_is_named = |running: &Running| {
-        let report = running.host().readiness().report();
-        let Some(Condition::NotReady(why)) = report.conditions.get("boards-topic") else { panic!("{report:?}") };
-        assert!(why == problem && !report.ready, "{why}");
-    };
     world.clock.sleep(Duration::from_secs(60)).await;
-    other_is_named(&running);
+    assert_eq!(why(&running, "boards-topic"), problem);
     // Nor is a restart refused, although the other one wrote last.
     running.kill().await;
     let running = world.start();
     assert!(timeout(Duration::from_secs(30), running.ended()).await.is_err(), "it goes on");
-    other_is_named(&running);
+    assert_eq!(why(&running, "boards-topic"), problem);
     world.feed(&mut relay, 120).await;
     timeout(DEADLINE, running.ready()).await.expect("ready in time").unwrap();
 }

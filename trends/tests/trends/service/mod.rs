@@ -3,4 +3,3 @@
 mod component;
 mod process;
 mod stage;
-mod workers;

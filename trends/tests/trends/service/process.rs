@@ -35,9 +35,9 @@ async fn lists_over_starts(starts: usize) {
     let engines = Engines::start(Config::default(), &[(CHANGES, PARTITIONS), (BOARDS, 2)]).await;
     let producer = kafka::Producer::new(&engines.kafka()).unwrap();
     let changes = kafka::TopicReader::new(&engines.kafka(), "test", CHANGES).unwrap();
-    set_up(&engines.store.connection, changes.logs().await.unwrap()[0].1.topic.clone(), PARTITIONS).await;
+    set_up(&engines.store.connection, changes.logs().await.unwrap()[0].1.topic.clone()).await;
     let clock = Host::new("test").clock();
-    let mut relay = Relay::begin(&producer, PARTITIONS, clock.now()).await;
+    let mut relay = Relay::begin(&producer, clock.now()).await;
     let boards = kafka::TopicReader::new(&engines.kafka(), "test", BOARDS).unwrap();
     assert!(boards.exists().await.unwrap());
     let mut told = 0;

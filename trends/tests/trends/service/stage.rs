@@ -11,7 +11,7 @@ use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, Str
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
-use tally_core::topic::TopicId;
+use tally_core::topic::{Offset, TopicId};
 use tally_trends::{Published, Shelf};
 
 pub(crate) const CHANGES: &str = "changes";
@@ -21,7 +21,6 @@ pub(crate) const PARTITIONS: u32 = 2;
 /// A relay of one stream shard.
 pub(crate) struct Relay<'a> {
     producer: &'a dyn Producer,
-    partitions: u32,
     written: u64,
     pending: BTreeMap<u32, Vec<Entry>>,
     sent: Option<Sequence>,
@@ -36,16 +35,16 @@ fn shard() -> StreamShard {
 }
 
 /// Creates a deployment with a log in this topic.
-pub(crate) async fn set_up(connection: &Connection, topic: TopicId, partitions: u32) {
+pub(crate) async fn set_up(connection: &Connection, topic: TopicId) {
     tally_adapters::dynamodb::Checkpoints::new(connection).config(None).await.unwrap();
-    let config = Config { deployment: deployment(), partitions, topic, generation: 1 };
+    let config = Config { deployment: deployment(), partitions: PARTITIONS, topic, generation: 1 };
     Changes::new(connection).begin_log(&config).await.unwrap();
 }
 
 impl<'a> Relay<'a> {
     /// Announces a stream that is as old as its table.
-    pub(crate) async fn begin(producer: &'a dyn Producer, partitions: u32, now: UnixMillis) -> Self {
-        let relay = Self { producer, partitions, written: 0, pending: BTreeMap::new(), sent: None };
+    pub(crate) async fn begin(producer: &'a dyn Producer, now: UnixMillis) -> Self {
+        let relay = Self { producer, written: 0, pending: BTreeMap::new(), sent: None };
         let shards = vec![Opening { shard: shard(), at: None, fed: now }];
         relay.announce(Body::Opened(Opened { shards, ended: Vec::new() }), now).await;
         relay
@@ -53,17 +52,12 @@ impl<'a> Relay<'a> {
 
     /// A like of `subject` now.
     pub(crate) fn like(&mut self, subject: &str, now: UnixMillis) {
-        self.change(subject, [0, 1], now);
-    }
-
-    /// Changes the weight of a row of `subject`.
-    pub(crate) fn change(&mut self, subject: &str, [before, after]: [i64; 2], now: UnixMillis) {
         self.written += 1;
         let side = |weight| Side { weight, ..Side::default() };
         let member = MemberKey::new("u").unwrap();
-        let effect = Effect::Weighed { member, before: side(before), after: side(after) };
+        let effect = Effect::Weighed { member, before: side(0), after: side(1) };
         let key = RowKey { counter: CounterId::likes(PostId::new(subject).unwrap()), shard: Shard::new(0).unwrap() };
-        let partition = partition_of(&key, self.partitions);
+        let partition = partition_of(&key, PARTITIONS);
         let entry = Entry { key, effect, second: now.0 / 1000, sequence: self.written.into() };
         self.pending.entry(partition).or_default().push(entry);
     }
@@ -72,7 +66,7 @@ impl<'a> Relay<'a> {
     pub(crate) async fn feed(&mut self, now: UnixMillis) {
         let to = (self.written > 0).then(|| self.written.into());
         let back = std::mem::replace(&mut self.sent, to);
-        for partition in 0..self.partitions {
+        for partition in 0..PARTITIONS {
             let entries = self.pending.remove(&partition).unwrap_or_default();
             let sections = vec![Section { shard: shard(), back, to, fed: Some(now), entries }];
             self.write(partition, Body::Sections { sections, losses: Vec::new() }, now).await;
@@ -84,7 +78,7 @@ impl<'a> Relay<'a> {
     }
 
     async fn announce(&self, body: Body, now: UnixMillis) {
-        for partition in 0..self.partitions {
+        for partition in 0..PARTITIONS {
             self.write(partition, body.clone(), now).await;
         }
     }
@@ -102,15 +96,14 @@ pub(crate) async fn shelf(reader: &dyn TopicReader) -> Shelf {
     let mut shelf = Shelf::default();
     for (partition, log) in reader.logs().await.unwrap() {
         let mut from = log.start;
-        loop {
+        while from < log.end {
             let records = reader.read(&partition, from, log.end).await.unwrap();
-            let Some(last) = records.last_offset() else { break };
+            from = records.last_offset().map_or(log.end, Offset::next);
             for record in records.iter() {
                 if let Some(value) = record.value {
                     shelf.take(Published::read(record.key.unwrap(), value).unwrap());
                 }
             }
-            from = last.next();
         }
     }
     shelf.read_whole();
