@@ -11,7 +11,7 @@ use tally_service::Exit;
 use crate::args::Scope;
 use crate::metrics;
 use crate::progress::Progress;
-use crate::settle::{Ended, Open, Part, Recount, Rules, Waiting};
+use crate::settle::{Ended, Open, Recount, Rules, Waiting};
 
 /// How often a run shows how far it is, and keeps its record.
 const REPORT: Duration = Duration::from_secs(2);
@@ -76,7 +76,10 @@ impl Run {
     /// Does the work once, for a process that stays. Returns how it ended, and the row keys to be looked at once more.
     pub(crate) async fn once(self, waiting: &mut Waiting) -> anyhow::Result<(Exit, Recount, Vec<Open>)> {
         let work = Box::pin(async {
-            let settled = self.settled(waiting).await?;
+            let settled = match self.scope {
+                Scope::Queue => self.recount.queue(waiting).await?,
+                _ => self.recount.audit_once().await?,
+            };
             self.recount.enqueue(self.recount.left()).await?;
             anyhow::Ok(settled)
         });
@@ -112,22 +115,22 @@ impl Run {
         Ok((exit, summary, result))
     }
 
-    /// Settles what the run is for. Also returns the row keys that had to be corrected.
-    async fn settled(&self, waiting: &mut Waiting) -> anyhow::Result<(Ended, Vec<Open>)> {
-        match &self.scope {
-            Scope::Audit | Scope::Resume(_) => self.recount.audit_once().await,
-            Scope::Posts { posts, counters } => self.recount.posts(posts, counters).await,
-            Scope::Since(since) => self.recount.changed_since(since.before(self.record.began)).await,
-            Scope::Queue | Scope::Watch => self.recount.queue(waiting).await,
-        }
-    }
-
     async fn work(&self) -> anyhow::Result<(Ended, ())> {
-        let part = (self.record.scope == RunScope::Audit).then_some(Part::ALL);
-        let settled = self.settled(&mut Waiting::default()).await?;
-        let ended = self.recount.rechecked(settled, part).await?;
+        let recount = &self.recount;
+        let ended = match &self.scope {
+            Scope::Audit | Scope::Resume(_) => recount.audit().await?,
+            Scope::Posts { posts, counters } => recount.posts(posts, counters).await?,
+            Scope::Since(since) => {
+                let settled = recount.changed_since(since.before(self.record.began)).await?;
+                recount.rechecked(settled, None).await?
+            }
+            Scope::Queue | Scope::Watch => {
+                let settled = recount.queue(&mut Waiting::default()).await?;
+                recount.rechecked(settled, None).await?
+            }
+        };
         // The queue still has what a run of it left, except for row keys that only the second look left.
-        self.recount.enqueue(self.recount.left()).await?;
+        recount.enqueue(recount.left()).await?;
         Ok((ended, ()))
     }
 

@@ -15,7 +15,6 @@ use tally_adapters::dynamodb::regions::Regions;
 use tally_adapters::dynamodb::{Checkpoints, Connection, Topics};
 use tally_adapters::kafka;
 use tally_core::backoff::Backoff;
-use tally_core::changes::Standing;
 use tally_core::ids::Region;
 use tally_core::ports::{Intake, Outcome, TopicReader, Transactions};
 use tally_core::time::UnixMillis;
@@ -109,14 +108,8 @@ pub(crate) struct Publishing {
     ports: RegionPorts,
     counters: Arc<Counters>,
     store: Regions,
+    /// Up to when everything that Kafka had acknowledged is in rows.
     safe: watch::Receiver<Topics>,
-}
-
-impl Publishing {
-    /// Returns the time up to which everything that Kafka had acknowledged is in counters with this standing.
-    fn by(&self, standing: &Standing) -> Option<UnixMillis> {
-        self.safe.borrow().by(standing)
-    }
 }
 
 /// Names this Region, waits for its topic, and starts to read those of others. Returns what folds publish with.

@@ -13,7 +13,7 @@ use tally_core::ids::ShardCount;
 use tally_core::ports::{Intake, Outcome, OwnedPartition, Producer, TopicReader};
 use tally_core::topic::Offset;
 use tally_service::metrics::Catalogue;
-use tally_service::{Clock, Host, Invalid, Program, Readiness, Stage, Stop, Task};
+use tally_service::{Clock, Host, Invalid, Program, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use crate::args::{Args, Rules};
@@ -152,8 +152,7 @@ struct OwnBoards {
     own: String,
     /// The number of partitions of the log. Their ticks are in as many partitions of the topic, the first ones.
     of: u32,
-    readiness: Readiness,
-    clock: Clock,
+    host: Host,
 }
 
 impl OwnBoards {
@@ -183,12 +182,12 @@ impl OwnBoards {
 
     /// Refuses a topic with boards of another deployment. One that lately had boards of this deployment is not refused:
     /// the other one may have come later.
-    async fn require(&self, host: &Host) -> anyhow::Result<()> {
+    async fn require(&self) -> anyhow::Result<()> {
         let look = || async {
             let Some(problem) = self.look().await? else { return Ok(None) };
             Ok((!self.has_own().await?).then_some(problem))
         };
-        let problem = host.wait_for("kafka", Backoff::STORE, look).await?;
+        let problem = self.host.wait_for("kafka", Backoff::STORE, look).await?;
         problem.map_or(Ok(()), |problem| Err(Invalid::setting(BOARDS, problem).into()))
     }
 }
@@ -206,12 +205,12 @@ impl Task for OwnBoards {
                             problem,
                             "another deployment writes the topic of boards"
                         );
-                        self.readiness.not_ready(BOARDS, problem);
+                        self.host.readiness().not_ready(BOARDS, problem);
                     }
-                    None => self.readiness.forget(BOARDS),
+                    None => self.host.readiness().forget(BOARDS),
                 }
             }
-            stop.unless_requested(self.clock.sleep(EVERY)).await?;
+            stop.unless_requested(self.host.clock().sleep(EVERY)).await?;
         }
     }
 }
@@ -222,16 +221,11 @@ impl tally_service::App for App {
         let Ports { tables, join, changes, boards, producer } = ports;
         Deployment { tables: &tables, shards }.join(&host).await?;
         let of = partitions(&host, &changes).await?;
-        let own = tables.deployment().map(|own| OwnBoards {
-            boards: boards.clone(),
-            own: own.to_owned(),
-            of,
-            readiness: host.readiness().clone(),
-            clock: host.clock(),
-        });
+        let own = tables.deployment().map(str::to_owned);
+        let own = own.map(|own| OwnBoards { boards: boards.clone(), own, of, host: host.clone() });
         let of_boards = partitions(&host, &boards).await?;
         if let Some(own) = &own {
-            own.require(&host).await?;
+            own.require().await?;
         }
         let store = Arc::new(Changes::new(&tables));
         let log = log_of(&host, &store, &changes.name, of).await?;

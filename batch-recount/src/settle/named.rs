@@ -35,12 +35,11 @@ impl Waiting {
 }
 
 impl Recount {
-    /// Settles the counters `names` of `posts`, or all of their counters if none is named. Also returns the row keys
-    /// that had to be corrected.
+    /// Settles the counters `names` of `posts`, or all of their counters if none is named.
     ///
     /// # Errors
     /// A name that no counter has, and as [`keys`](Self::keys).
-    pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<(Ended, Vec<Open>)> {
+    pub(crate) async fn posts(&self, posts: &[PostId], names: &[String]) -> anyhow::Result<Ended> {
         let defined = self.calls.read("read the counters", 1, || self.ports.deployment.definitions()).await?;
         let chosen = chosen(&defined, names)?;
         self.findings.so_far().counters += (posts.len() * chosen.len()) as u64;
@@ -49,7 +48,7 @@ impl Recount {
         for post in posts.iter().filter(|post| !met.contains(post)) {
             tracing::warn!(%post, "this post has none of these counters and never had one");
         }
-        self.settle(keys, None).await
+        self.keys(keys).await
     }
 
     /// Returns what is queued now, page by page.

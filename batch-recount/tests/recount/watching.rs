@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tally_batch_recount::Rules;
 use tally_core::audit::{QueueReason, RunScope};
 use tally_service::{App as _, Condition, Exit, Running};
 use tally_testkit::BEGAN;
@@ -123,9 +124,8 @@ async fn what_a_second_look_leaves_unsettled_is_queued_again() {
     world.drift(&drifting, 2).await;
     let recounts = world.ports().recounts;
     recounts.enqueue(&drifting, QueueReason::Asked, world.clock.now()).await.unwrap();
-    let watching = world.launch_with(&["--watch"], |rules| {
-        (rules.patience, rules.looks) = (Duration::from_secs(20), 2);
-    });
+    let hasty = |rules: &mut Rules| (rules.patience, rules.looks) = (Duration::from_secs(20), 2);
+    let watching = world.launch_with(&["--watch"], hasty);
     world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
     // The next look does not see its markers.
     world.relays.store(false, Ordering::Relaxed);
@@ -137,9 +137,7 @@ async fn what_a_second_look_leaves_unsettled_is_queued_again() {
     // A run of the queue without a watching process does the same.
     world.drift(&drifting, 2).await;
     recounts.enqueue(&drifting, QueueReason::Asked, world.clock.now()).await.unwrap();
-    let running = world.launch_with(&["--candidates-only"], |rules| {
-        (rules.patience, rules.looks) = (Duration::from_secs(20), 2);
-    });
+    let running = world.launch_with(&["--candidates-only"], hasty);
     world.eventually("it left the queue", async || world.queued().await.is_empty()).await;
     world.relays.store(false, Ordering::Relaxed);
     assert_eq!(world.beside(ended(running)).await, Exit::FAILED);

@@ -153,7 +153,7 @@ impl Publisher {
             };
             let counted = part.into_iter().map(|(counter, value)| Told::Counted(counter, told(value)));
             let standing = || {
-                let as_of = self.of.by(&stated.standing);
+                let as_of = self.of.safe.borrow().by(&stated.standing);
                 Told::Stated(StandingAt { at: stated.at, standing: Standing { as_of, ..stated.standing.clone() } })
             };
             let told: Vec<Told> = counted.chain((is_last && is_whole).then(standing)).collect();

@@ -110,6 +110,12 @@ impl World {
         }
     }
 
+    /// Likes and unlikes at random, and waits until every counter equals its rows.
+    async fn count(&mut self, changes: usize, posts: u64, users: u64) {
+        self.tables.churn(changes, posts, users).await;
+        self.exact(posts).await;
+    }
+
     /// Fills the cache as a reader does. Returns how many values it has then.
     async fn fill(&self, posts: u64) -> usize {
         let mut fills = Vec::new();
@@ -201,20 +207,17 @@ fn splitting() -> Config {
 #[tokio::test(start_paused = true)]
 async fn the_cache_has_every_change_before_its_standing_also_after_it_forgot_what_it_was_told() {
     let (mut world, running) = World::running(2).await;
-    world.tables.churn(200, 20, 40).await;
-    world.exact(20).await;
+    world.count(200, 20, 40).await;
     assert_eq!(world.fill(20).await, 20);
     let before: Vec<_> = (0..PARTITIONS).map(|partition| world.cache.snapshot(partition)).collect();
-    world.tables.churn(200, 20, 40).await;
-    world.exact(20).await;
+    world.count(200, 20, 40).await;
     world.fresh().await;
     world.require_cached_equal(20).await;
     // A failover, to a cache replica that lags.
     for (partition, slot) in (0..).zip(before) {
         world.cache.restore(partition, slot);
     }
-    world.tables.churn(200, 20, 40).await;
-    world.exact(20).await;
+    world.count(200, 20, 40).await;
     world.cache_is_fresh().await;
     assert!(world.cached(20).await.len() < 20, "the fold took the cache over again, which makes it empty");
     world.require_cached_equal(20).await;
@@ -264,8 +267,7 @@ async fn processes_killed_at_random_are_exact() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
     let (mut world, running) = World::running(2).await;
-    world.tables.churn(100, 6, 20).await;
-    world.exact(6).await;
+    world.count(100, 6, 20).await;
     assert_eq!(world.fill(6).await, 6);
     for (index, end) in world.ends().await {
         world.broker.lose_tail(TOPIC, index, end.saturating_sub(3));
@@ -287,8 +289,7 @@ async fn a_log_that_loses_its_end_is_a_loss_and_counting_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_fold_whose_position_left_the_log_goes_on_behind_a_loss_and_knows_all_stream_shards_again() {
     let (mut world, running) = World::running(2).await;
-    world.tables.churn(100, 6, 20).await;
-    world.exact(6).await;
+    world.count(100, 6, 20).await;
     running.kill().await;
     for (index, end) in world.ends().await {
         world.broker.trim(TOPIC, index, end);
@@ -304,8 +305,7 @@ async fn a_fold_whose_position_left_the_log_goes_on_behind_a_loss_and_knows_all_
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_was_trimmed_unread_is_a_loss_that_every_partition_knows() {
     let (mut world, running) = World::running(2).await;
-    world.tables.churn(50, 6, 20).await;
-    world.exact(6).await;
+    world.count(50, 6, 20).await;
     world.fresh().await;
     // The stored position of what is fed is behind. Everything after it is trimmed before another process reads it.
     tokio::time::sleep(tally_core::relay::Rules::default().store * 2).await;
@@ -326,8 +326,7 @@ async fn a_stream_that_was_trimmed_unread_is_a_loss_that_every_partition_knows()
 #[tokio::test(start_paused = true)]
 async fn an_edit_by_hand_is_neither_undone_nor_counted_twice_by_what_follows() {
     let (mut world, running) = World::running(2).await;
-    world.tables.churn(100, 1, 20).await;
-    world.exact(1).await;
+    world.count(100, 1, 20).await;
     world.tables.edit_counter(0, "likes", number(world.tables.likes(0) + 7)).await;
     world.tables.churn(30, 1, 20).await;
     let wrong = world.tables.likes(0) + 7;
@@ -339,8 +338,7 @@ async fn an_edit_by_hand_is_neither_undone_nor_counted_twice_by_what_follows() {
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_stopped_while_the_store_is_silent_ends_within_its_grace() {
     let (mut world, running) = World::running(8).await;
-    world.tables.churn(100, 5, 20).await;
-    world.exact(5).await;
+    world.count(100, 5, 20).await;
     world.tables.store.faults([Rule::new(Fault::Ghost { max_delay_ms: 1, hang_ms: 3_600_000 })]);
     stop(vec![running]).await;
 }

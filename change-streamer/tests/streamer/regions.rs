@@ -138,6 +138,15 @@ impl Worlds {
         Self { eu, us, copied: BTreeMap::new() }
     }
 
+    /// Starts a process in each, likes and unlikes at random in `eu`, and waits until `us` has the same.
+    async fn running(changes: usize, posts: u64, users: u64) -> (Self, Vec<Running>) {
+        let mut worlds = Self::new().await;
+        let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
+        worlds.eu.tables.churn(changes, posts, users).await;
+        worlds.equal(posts).await;
+        (worlds, running)
+    }
+
     async fn mirror(&mut self) {
         self.us.mirror(&self.eu, &mut self.copied).await;
     }
@@ -218,10 +227,7 @@ async fn a_deployment_that_had_counts_before_it_had_a_name_publishes_them() {
 
 #[tokio::test(start_paused = true)]
 async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_without_the_loss() {
-    let mut worlds = Worlds::new().await;
-    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.tables.churn(60, 6, 20).await;
-    worlds.equal(6).await;
+    let (mut worlds, running) = Worlds::running(60, 6, 20).await;
     // The counter of a post vanishes without a change in the log, as in a table that was restored.
     let likes = worlds.eu.tables.likes(0);
     assert!(likes > 0);
@@ -244,10 +250,7 @@ async fn counters_that_a_lost_table_had_are_published_as_none_before_a_standing_
 
 #[tokio::test(start_paused = true)]
 async fn counters_in_another_table_are_published_in_doubt_until_the_standing_knows_of_the_loss() {
-    let mut worlds = Worlds::new().await;
-    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.tables.churn(60, 6, 20).await;
-    worlds.equal(6).await;
+    let (mut worlds, running) = Worlds::running(60, 6, 20).await;
     let (name, counters) = (worlds.eu.name.clone(), Counters::new(&worlds.eu.tables.store.repeating(5)));
     let before = worlds.us.entry(&name, 0).await;
     assert!(before.likes > 0 && !before.doubtful);
@@ -314,10 +317,7 @@ async fn an_end_that_the_topic_lost_is_named_in_other_regions_and_remembered_ove
 
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_changes_all_the_time_is_written_once_in_five_seconds_in_another_region() {
-    let mut worlds = Worlds::new().await;
-    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.tables.churn(20, 1, 40).await;
-    worlds.equal(1).await;
+    let (mut worlds, running) = Worlds::running(20, 1, 40).await;
     let (mut written, began) = (BTreeSet::new(), Instant::now());
     while began.elapsed() < Duration::from_secs(60) {
         worlds.eu.tables.churn(2, 1, 40).await;
@@ -358,10 +358,7 @@ async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_g
 
 #[tokio::test(start_paused = true)]
 async fn a_fold_that_lost_its_partition_and_does_not_know_it_publishes_nothing() {
-    let mut worlds = Worlds::new().await;
-    let running = vec![worlds.eu.run("eu-a", &[]), worlds.us.run("us-a", &["eu"])];
-    worlds.eu.tables.churn(60, 6, 20).await;
-    worlds.equal(6).await;
+    let (mut worlds, running) = Worlds::running(60, 6, 20).await;
     // Another process takes the name over. The fold begins again, with the same result.
     let deployment = worlds.eu.tables.changes().config().await.unwrap().unwrap().deployment;
     for partition in 0..PARTITIONS {

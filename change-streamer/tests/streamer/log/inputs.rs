@@ -284,8 +284,7 @@ async fn a_topic_of_another_number_of_partitions_stops_the_process_by_name() {
 async fn a_stream_that_is_switched_off_is_named_and_the_next_one_begins_behind_a_loss_and_without_the_old_ones_shards()
 {
     let (mut world, running) = World::running(2).await;
-    world.tables.churn(50, 6, 20).await;
-    world.exact(6).await;
+    world.count(50, 6, 20).await;
     world.fresh().await;
     let stream = |specification| json!({"TableName": "likes", "StreamSpecification": specification});
     world.tables.store.call("UpdateTable", stream(json!({"StreamEnabled": false}))).await;
@@ -293,8 +292,7 @@ async fn a_stream_that_is_switched_off_is_named_and_the_next_one_begins_behind_a
     let view = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
     world.tables.store.call("UpdateTable", stream(view)).await;
     world.fresh().await;
-    world.tables.churn(50, 6, 20).await;
-    world.exact(6).await;
+    world.count(50, 6, 20).await;
     running.host().readiness().until_ready().await;
     assert_eq!(world.tables.losses().await, ["unfollowed"]);
     let changes = world.tables.changes();

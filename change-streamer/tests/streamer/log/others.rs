@@ -106,8 +106,7 @@ async fn another_fold_that_goes_on_while_this_one_begins_is_no_loss() {
         Ok(Box::new(Overtaken { inner, changes: changes.clone(), log }))
     });
     let running = start("b", world.clock, false, ports);
-    world.tables.churn(30, 6, 20).await;
-    world.exact(6).await;
+    world.count(30, 6, 20).await;
     world.fresh().await;
     assert_eq!(world.tables.losses().await, [""; 0]);
     stop(vec![running]).await;
@@ -164,8 +163,7 @@ async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
 /// lost messages have changed counters, unless the log `is_idle`.
 async fn a_log_grows_on_where_it_lost_its_end(is_idle: bool) {
     let (mut world, running) = World::running(1).await;
-    world.tables.churn(100, 6, 20).await;
-    world.exact(6).await;
+    world.count(100, 6, 20).await;
     if is_idle {
         world.fresh().await;
         for (index, end) in world.ends().await {

@@ -126,9 +126,7 @@ fn nothing_is_published_before_the_end_that_the_log_had_at_the_start() {
 
 #[test]
 fn after_a_fault_reading_resumes_at_its_position_if_that_is_still_in_the_log() {
-    let mut world = World::new();
-    world.happen(0, None, Some(0));
-    world.settle(20);
+    let mut world = World::liked();
     world.fail(0);
     world.settle(5);
     assert_eq!((world.readers[0].opened, world.readers[0].anew, claims(&world)), (2, 0, [Claim::Exact; 2]));
@@ -140,9 +138,7 @@ fn after_a_fault_reading_resumes_at_its_position_if_that_is_still_in_the_log() {
 
 #[test]
 fn without_search_by_time_the_whole_log_is_read() {
-    let mut world = World::new();
-    world.happen(0, None, Some(0));
-    world.settle(20);
+    let mut world = World::liked();
     world.finds = false;
     world.replace(0);
     world.settle(20);
@@ -248,9 +244,7 @@ fn lists_are_young_until_their_windows_lie_in_the_part_of_the_log_that_was_read(
 
 #[test]
 fn lists_are_exact_at_once_if_the_log_reaches_back_beyond_their_windows() {
-    let mut world = World::new();
-    world.happen(0, None, Some(0));
-    world.settle(20);
+    let mut world = World::liked();
     world.now += 1_000;
     world.feed(false);
     world.now += 8_000;
@@ -278,9 +272,7 @@ fn a_loss_after_the_point_where_reading_begins_is_noticed() {
 #[test]
 fn a_log_that_lost_its_end_before_the_stored_position_counts_as_a_loss() {
     for (lost, kept) in [(true, 15), (false, 15), (true, 0)] {
-        let mut world = World::new();
-        world.happen(0, None, Some(0));
-        world.settle(20);
+        let mut world = World::liked();
         world.trim(0, kept);
         if lost {
             world.now += 1;
@@ -334,9 +326,7 @@ fn without_the_beginning_and_a_stored_position_a_process_waits_until_one_is_stor
 
 #[test]
 fn a_recreated_topic_is_a_loss_and_the_stored_position_of_the_old_one_is_not_used() {
-    let mut world = World::new();
-    world.happen(0, None, Some(0));
-    world.settle(20);
+    let mut world = World::liked();
     (0..PARTITIONS).for_each(|index| world.store(index));
     world.recreate();
     world.settle(30);
@@ -367,9 +357,7 @@ fn an_unknown_format_stops_the_partition_and_the_others_go_on_without_it() {
 
 #[test]
 fn messages_of_a_zombie_are_never_mixed_with_those_of_its_successor() {
-    let mut world = World::new();
-    world.happen(0, None, Some(0));
-    world.settle(20);
+    let mut world = World::liked();
     // The zombie is about to write when another process takes over the partition.
     world.happen(2, None, Some(0));
     while world.readers[0].publishing.as_ref().is_none_or(|publication| publication.boards.is_empty()) {

@@ -125,6 +125,14 @@ impl World {
         world
     }
 
+    /// The same with one like.
+    pub(crate) fn liked() -> Self {
+        let mut world = Self::new();
+        world.happen(0, None, Some(0));
+        world.settle(20);
+        world
+    }
+
     pub(crate) fn without_log() -> Self {
         let mut world = Self {
             now: BEGAN,
