@@ -201,7 +201,7 @@ What the tests hold, and which test fails without each rule, written by `docs/re
 
 A model runs the functions that ship through every order of events in a small world, in which requests may be lost, late or \
 repeated. With every rule kept, the laws hold in each state. Then a test leaves one rule out, and the model has to find a state that \
-breaks a law: below, each rule stands beside its test. `cargo test -p tally-core --test laws` runs models and properties.
+breaks a law. `cargo test -p tally-core --test laws` runs models and properties.
 """
 PROPERTIES_INTRO = """## Properties
 
@@ -237,10 +237,9 @@ def plain(text):
 
 
 def failures(rule, test, body):
-    """What fails without a rule: what a case of the test says behind it, or the test alone."""
+    """What happens without a rule, as a case of the test says behind it, or the test's name."""
     if re.search(rf"\bRule::{rule}\b", body):
-        said = re.findall(rf'\bRule::{rule}\b.*"(.+)"\),$', body, re.MULTILINE)
-        yield f"otherwise {', and '.join(said)} (`{test}`)" if said else f"`{test}`"
+        yield from re.findall(rf'\bRule::{rule}\b.*"(.+)"\),$', body, re.MULTILINE) or [f"`{test}`"]
 
 
 def model(name):
@@ -251,7 +250,8 @@ def model(name):
         sys.exit(f"{MODELS / name}: no test leaves out {', '.join(untested)}")
     yield f"### `{name}`\n\n{MODELED[name]}\n"
     yield "Holds: " + ", ".join(f"`{test}`" for test, body in runs if "Rule::" not in body) + ".\n"
-    yield "Rules:\n"
+    common = [f"`{test}`" for test, body in runs if test.startswith("each_rule_")]
+    yield f"Rules{', which ' + common[0] + ' leaves out,' if common else ','} and what happens without each:\n"
     yield from (f"- {plain(doc)}: {', '.join(needed_by[rule])}" for rule, doc in rules)
     yield ""
 
