@@ -9,20 +9,11 @@ use tally_core::ports::TopicReader;
 use tally_core::topic::Offset;
 
 use crate::changes::File;
-use crate::stage::{Said, Stage, partition, version};
+use crate::stage::{Stage, partition, refused, version};
 
-const YES: [&str; 3] = ["--yes", "--why", "a test"];
 /// How many members the post has: so many that with another number of shards some rows would be elsewhere.
 const MEMBERS: i64 = 12;
 const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
-
-async fn adopted(stage: &Stage, args: &[&str]) -> Said {
-    stage.tally(&[&["adopt", "tables", "--settle", "0s"], args].concat()).await
-}
-
-async fn row(stage: &Stage, key: &str, user: &str) {
-    stage.store().put("likes", &json!({"pk": key, "user_id": user, "liked_at": 5})).await;
-}
 
 fn home(counter: &CounterId, member: &str, shards: u64) -> String {
     RowKey::of(counter, member, ShardCount::new(shards).unwrap()).to_string()
@@ -36,7 +27,7 @@ async fn lost(stage: &Stage) -> File {
     }
     let likes: CounterId = "a".parse().unwrap();
     for member in (0..MEMBERS).map(|nth| format!("u{nth}")) {
-        row(stage, &home(&likes, &member, 4), &member).await;
+        stage.row(&home(&likes, &member, 4), &member).await;
     }
     for (index, n, to) in [(0, 7, version(3, 1)), (1, 2, version(1, 0))] {
         let [pk, user] = [format!("a#+views.{index}"), format!("\u{1}cell/likes/{index}")];
@@ -50,30 +41,19 @@ async fn lost(stage: &Stage) -> File {
     file
 }
 
-fn refused(said: &Said, why: &str) {
-    assert!(said.code.is_some_and(|code| code != 0) && said.err.contains(why), "{why}: {said:?}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_is_another_one_is_gone_on_with_after_a_loss_was_opened() {
     let stage = Stage::set().await;
-    let whole = adopted(&stage, &YES).await;
-    assert!(whole.code == Some(0) && whole.out.contains("nothing to do"), "{whole:?}");
+    let whole = stage.does("adopt tables --settle 0s", 0, ["nothing to do"]).await;
     assert!(!whole.out.contains("tombstones"), "they expire: {whole:?}");
     stage.store().call("DeleteTable", json!({"TableName": "like_counts"})).await;
     ensure_tables(&stage.connection).await.unwrap();
-    let status = stage.tally(&["status"]).await;
-    assert!(status.code == Some(1) && status.out.contains("table like_counts is another one"), "{status:?}");
+    stage.shows("status", 1, ["table like_counts is another one"]).await;
     stage.expire("likes", "gone", false).await;
-    let dry = adopted(&stage, &[]).await;
-    assert!(dry.out.contains("table likes: nothing expires by `gone`, so tombstones stay for ever"), "{dry:?}");
-    assert!(
-        dry.code == Some(0) && dry.out.contains("another one") && dry.out.contains("nothing was changed"),
-        "{dry:?}"
-    );
+    let stay = "table likes: nothing expires by `gone`, so tombstones stay for ever";
+    stage.shows("adopt tables", 0, [stay, "another one", "nothing was changed"]).await;
     assert_eq!(stage.changes.losses().await.unwrap().open().count(), 0);
-    let said = adopted(&stage, &YES).await;
-    assert!(said.code == Some(0) && said.out.contains("until an audit has passed"), "{said:?}");
+    stage.does("adopt tables --settle 0s", 0, ["until an audit has passed"]).await;
     assert!(stage.changes.losses().await.unwrap().open().count() > 0);
     assert!(Checkpoints::new(&stage.connection).seen_tables().await.unwrap().is_whole());
 }
@@ -82,17 +62,14 @@ async fn a_table_that_is_another_one_is_gone_on_with_after_a_loss_was_opened() {
 async fn a_configuration_is_written_anew_from_rows_logs_and_what_an_operator_has_kept() {
     let stage = Stage::set().await;
     let file = lost(&stage).await;
-    refused(&stage.tally(&["status"]).await, "tally adopt tables --shards N");
-    let args = ["--shards", "4", "--counters", file.name()];
+    refused(&stage.tally("status").await, "tally adopt tables --shards N");
+    let adopt = format!("adopt tables --settle 0s --shards 4 --counters {}", file.name());
     let before = stage.everything().await;
-    refused(&adopted(&stage, &args).await, "say `--sums skip`");
-    let args = [&args[..], &["--sums", "skip"]].concat();
-    let dry = adopted(&stage, &args).await;
-    assert!(dry.code == Some(0) && dry.out.contains("begin generation 4 at its start: 3 records are read"), "{dry:?}");
-    assert!(dry.out.contains("begin the log of changes in generation 4"), "{dry:?}");
+    refused(&stage.tally(&adopt).await, "say `--sums skip`");
+    let (adopt, topic) = (adopt + " --sums skip", "begin generation 4 at its start: 3 records are read");
+    stage.shows(&adopt, 0, [topic, "begin the log of changes in generation 4"]).await;
     assert_eq!(stage.everything().await, before);
-    let said = adopted(&stage, &[&args[..], &YES].concat()).await;
-    assert!(said.code == Some(0) && said.out.contains("3 events are read again"), "{said:?}");
+    stage.does(&adopt, 0, ["3 events are read again"]).await;
 
     assert_eq!(stage.checkpoints.deployed().await, Ok(Some(ShardCount::new(4).unwrap())));
     assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());
@@ -103,16 +80,12 @@ async fn a_configuration_is_written_anew_from_rows_logs_and_what_an_operator_has
         let kept = stage.kept(index).await;
         assert_eq!((kept.safe, kept.greatest, kept.replay), (Offset(0), Offset(end), Some(Offset(end))), "{index}");
     }
-    assert_eq!(
-        stage.consumers().bookmark(&partition(0)).await,
-        Ok(Some(Offset(0))),
-        "it was of the claim that is lost"
-    );
+    // It was of the claim that is lost.
+    assert_eq!(stage.consumers().bookmark(&partition(0)).await, Ok(Some(Offset(0))));
     let log = stage.changes.config().await.unwrap().unwrap();
     assert_eq!((log.partitions, log.generation), (2, 4), "above the version of every counter");
     assert_eq!(stage.changes.losses().await.unwrap().open().count(), 2);
-    let again = adopted(&stage, &[&args[..], &YES].concat()).await;
-    assert!(again.code == Some(0) && again.out.contains("nothing to do"), "{again:?}");
+    stage.does(&adopt, 0, ["nothing to do"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,17 +94,16 @@ async fn what_was_said_of_another_deployment_and_a_log_whose_positions_are_lost_
     let file = lost(&stage).await;
     let before = stage.everything().await;
     let other = File::of("reads.toml", &VIEWS.replace("views", "reads"));
-    let mistakes: [(&[&str], &str); 4] = [
-        (&["--shards", "8", "--counters", file.name()], "is not where 8 shards put it"),
-        (&["--shards", "4", "--counters", other.name()], "--counters defines no counter"),
-        (&["--shards", "4"], "--counters defines no counter"),
-        (&[], "tally adopt tables --shards N"),
-    ];
-    for (args, why) in mistakes {
-        refused(&adopted(&stage, &[args, &YES].concat()).await, why);
+    for (args, why) in [
+        (&*format!(" --shards 8 --counters {}", file.name()), "is not where 8 shards put it"),
+        (&*format!(" --shards 4 --counters {}", other.name()), "--counters defines no counter"),
+        (" --shards 4", "--counters defines no counter"),
+        ("", "tally adopt tables --shards N"),
+    ] {
+        refused(&stage.made(&format!("adopt tables --settle 0s{args}")).await, why);
         assert_eq!(stage.everything().await, before, "{why}");
     }
     stage.say("changes", 1, b"{}", &[], Duration::ZERO).await;
-    let args = ["--shards", "4", "--counters", file.name(), "--sums", "count"];
-    refused(&adopted(&stage, &[&args[..], &YES].concat()).await, "delete the topic and create it anew");
+    let adopt = format!("adopt tables --settle 0s --shards 4 --sums count --counters {}", file.name());
+    refused(&stage.made(&adopt).await, "delete the topic and create it anew");
 }

@@ -15,7 +15,7 @@ use tally_testkit::eventually;
 use crate::changes::File;
 use crate::stage::{PARTITIONS, Stage};
 
-const ADOPT: [&str; 9] = ["topic", "adopt", "--topic", "moved", "--settle", "0s", "--yes", "--why", "a test"];
+const ADOPT: &str = "topic adopt --topic moved --settle 0s";
 
 fn consumer_of(stage: &Stage, topic: &str) -> Running {
     let (of_group, of_readers, group_topic) = (stage.engines.kafka(), stage.engines.kafka(), topic.to_owned());
@@ -72,8 +72,7 @@ async fn events_of_an_adopted_topic_count_and_consumers_of_the_one_before_stand_
     likes(&stage, true).await;
     stop(early).await;
 
-    let said = stage.tally(&ADOPT).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
+    stage.does(ADOPT, 0, []).await;
     let moved = consumer_of(&stage, "moved");
     likes(&stage, false).await;
     say(&stage, "likes", "like").await;
@@ -92,35 +91,28 @@ async fn move_on(stage: &Stage) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_verb_produces_to_the_topic_that_consumers_have_left_nor_looks_at_it_for_a_certain_answer() {
-    const PAUSE: [&str; 4] = ["pause", "consumer", "--settle", "0s"];
-    const YES: [&str; 3] = ["--yes", "--why", "a test"];
     let stage = Stage::set().await;
     stage.put_aside(5).await;
-    stage.store().put("likes", &json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5})).await;
+    stage.row("p#2", "u").await;
     let file = File::of("moved.ndjson", "{\"post_id\":\"p\",\"user_id\":\"u\",\"action\":\"like\"}\n");
-    let paused = stage.tally(&[&PAUSE[..], &YES].concat()).await;
-    assert_eq!(paused.code, Some(0), "{paused:?}");
+    stage.does("pause consumer --settle 0s", 0, []).await;
     move_on(&stage).await;
     let before = stage.everything().await;
-    let verbs: [&[&str]; 6] = [
-        &["user", "erase", "u"],
-        &["post", "erase", "p"],
-        &["import", file.name()],
-        &["dlq", "replay"],
-        &PAUSE,
-        &["verify"],
-    ];
-    for verb in verbs {
-        let line = if verb == ["verify"] { verb.to_vec() } else { [verb, &YES].concat() };
-        let said = stage.tally(&line).await;
-        assert_eq!(said.code, Some(2), "{verb:?}: {said:?}");
-        assert!(said.err.contains("`moved`") && said.err.contains("say --topic moved"), "{verb:?}: {said:?}");
+    for line in [
+        "user erase u --yes --why test",
+        "post erase p --yes --why test",
+        &format!("import {} --yes --why test", file.name()),
+        "dlq replay --yes --why test",
+        "pause consumer --settle 0s --yes --why test",
+        "verify",
+    ] {
+        let said = stage.shows(line, 2, ["`moved`", "say --topic moved"]).await;
+        assert_eq!(said.out, "", "{line}: {said:?}");
     }
     assert_eq!(stage.everything().await, before);
-    let said = stage.tally(&["verify", "--topic", "moved", "--looks", "1", "--pause", "10ms", "-o", "json"]).await;
+    let said = stage.tally("verify --topic moved --looks 1 --pause 10ms -o json").await;
     assert_eq!(said.json()["claim"], json!("rows_moved"), "consumers of `moved` are not paused: {said:?}");
-    let said = stage.tally(&["import", file.name(), "--topic", "moved", "--yes", "--why", "a test"]).await;
-    assert!(said.code == Some(0) && said.out.contains("to `moved`"), "{said:?}");
+    stage.does(&format!("import {} --topic moved", file.name()), 0, ["to `moved`"]).await;
 }
 
 /// Cuts an adoption off at one write after the other.
@@ -132,7 +124,7 @@ async fn a_consumer_of_the_topic_before_has_lost_its_claim_once_another_topic_is
         let before: Vec<u64> = claims().await.collect();
         let cut = Rule::new(Fault::Outage).on("UpdateItem").table("checkpoints").calls(first, 1_000);
         stage.store().faults([cut]);
-        let said = stage.tally(&ADOPT).await;
+        let said = stage.made(ADOPT).await;
         stage.store().faults([]);
         if stage.checkpoints.usual().await.unwrap().topic.as_deref() == Some("moved") {
             let now: Vec<u64> = claims().await.collect();
@@ -142,8 +134,7 @@ async fn a_consumer_of_the_topic_before_has_lost_its_claim_once_another_topic_is
         if said.code == Some(0) {
             return;
         }
-        let again = stage.tally(&ADOPT).await;
-        assert_eq!(again.code, Some(0), "cut at {first}: {again:?}");
+        stage.does(ADOPT, 0, []).await;
         assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
     }
 }

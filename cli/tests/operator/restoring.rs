@@ -11,7 +11,6 @@ use tally_core::topic::Offset;
 use crate::stage::{Said, Stage, partition};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const YES: [&str; 5] = ["--yes", "--why", "a test", "--table-prefix", "r-"];
 
 /// Does what a restore of the store does: creates tables under another prefix, with the items of the moment.
 async fn restore(stage: &Stage, tables: Vec<(&str, Vec<Value>)>) {
@@ -38,7 +37,7 @@ async fn a_plan_says_whether_it_can_be_done_and_how() {
     let now = stage.clock.now();
     let plan = async |at: u64, prefix: &str| {
         let at = at.to_string();
-        stage.tally(&["restore", "plan", "--to-time", &at, "--to-prefix", prefix, "-o", "json"]).await
+        stage.tally(&format!("restore plan --to-time {at} --to-prefix {prefix} -o json")).await
     };
     let said = plan(now.minus(HOUR).0, "r-").await;
     assert_eq!(["moment", "prefix", "likes/0"].map(|what| verdict(&said, what)), ["good", "good", "good"], "{said:?}");
@@ -65,8 +64,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
         stage.say("likes", 0, b"{}", &[], age).await;
     }
     // The tables as of an hour ago: one event was applied. The checkpoints are a minute younger and have two.
-    let like = json!({"pk": "p#2", "user_id": "u", "post_id": "p", "liked_at": 5});
-    stage.store().put("likes", &like).await;
+    stage.row("p#2", "u").await;
     stage.come_to(0, 2, stage.clock.now()).await;
     let mut tables = Vec::new();
     for table in ["likes", "like_counts", "checkpoints", "recounts"] {
@@ -75,8 +73,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     restore(&stage, tables).await;
 
     let moment = stage.clock.now().minus(HOUR).0.to_string();
-    let check =
-        async || stage.tally(&["restore", "check", "--to-time", &moment, "--table-prefix", "r-", "-o", "json"]).await;
+    let check = async || stage.tally(&format!("restore check --to-time {moment} --table-prefix r- -o json")).await;
     let before = stage.everything().await;
     let said = check().await;
     assert_eq!(stage.everything().await, before);
@@ -85,8 +82,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     assert!(said.code == Some(1) && said.out.contains("reading begins at 2, behind events that the rows may not have"));
     assert!(said.out.contains("kafka-consumer-groups.sh"), "{said:?}");
 
-    let adopted = stage.tally(&[&["adopt", "tables"][..], &YES].concat()).await;
-    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    stage.does("adopt tables --table-prefix r-", 0, []).await;
     // Set the group back, as Kafka's own tool does.
     let consumers = kafka::TopicReader::new(&stage.engines.kafka(), "r-tally-consumer", "likes").unwrap();
     consumers.mark(&partition(0), Offset(1)).await.unwrap();

@@ -279,17 +279,59 @@ impl Stage {
         all
     }
 
-    /// Returns the command `tally` with this deployment's settings, and without those of the test's environment.
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
+    /// Puts a member's row into the table `likes`, under a row key.
+    pub(crate) async fn row(&self, key: &str, user: &str) {
+        self.store().put("likes", &json!({"pk": key, "user_id": user, "liked_at": 5})).await;
+    }
+
+    /// Puts a counter of likes, with its total and the parts of its shards.
+    pub(crate) async fn count(&self, id: &str, likes: i64, shards: &[(&str, i64)]) {
+        let mut item = json!({"post_id": id, "likes": likes, "version": 3});
+        shards.iter().for_each(|(name, rows)| item[name] = json!(rows));
+        self.store().put("like_counts", &item).await;
+    }
+
+    /// Returns how many records the topic of likes has got so far.
+    pub(crate) async fn sent(&self) -> u64 {
+        self.reader("likes").logs().await.unwrap().iter().map(|(_, log)| log.end.0).sum()
+    }
+
+    /// Returns the command `tally` with the arguments in `line`, each behind a space. It has this deployment's settings, and
+    /// none of the test's environment.
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = self.engines.command(env!("CARGO_BIN_EXE_tally"));
-        command.args(args).env("TALLY_OPERATOR", "anna");
+        command.args(line.split(' ')).env("TALLY_OPERATOR", "anna");
         command
     }
 
-    /// Runs the command to its end.
-    pub(crate) async fn tally(&self, args: &[&str]) -> Said {
-        run(&mut self.command(args)).await
+    /// Runs the command `line` to its end.
+    pub(crate) async fn tally(&self, line: &str) -> Said {
+        run(&mut self.command(line)).await
     }
+
+    /// Runs the command `line` and checks what it says, as [`shown`] does.
+    pub(crate) async fn shows<const N: usize>(&self, line: &str, code: i32, texts: [&str; N]) -> Said {
+        let said = self.tally(line).await;
+        shown(&said, code, texts);
+        said
+    }
+
+    /// Runs the command `line` with `--yes` and a reason.
+    pub(crate) async fn made(&self, line: &str) -> Said {
+        self.tally(&format!("{line} --yes --why test")).await
+    }
+
+    /// Runs the command `line` with `--yes` and a reason, and checks what it says, as [`shown`] does.
+    pub(crate) async fn does<const N: usize>(&self, line: &str, code: i32, texts: [&str; N]) -> Said {
+        self.shows(&format!("{line} --yes --why test"), code, texts).await
+    }
+}
+
+/// Checks the exit code of a command, and that its answer or, without an answer, its error has these texts.
+pub(crate) fn shown<const N: usize>(said: &Said, code: i32, texts: [&str; N]) {
+    let text_of = if said.out.is_empty() { &said.err } else { &said.out };
+    assert_eq!(said.code, Some(code), "{said:?}");
+    texts.iter().for_each(|text| assert!(text_of.contains(text), "{text}: {said:?}"));
 }
 
 /// Returns the stored form of the version that a routed event at `offset` has.
@@ -299,4 +341,9 @@ pub(crate) fn version(generation: u16, offset: u64) -> u64 {
 
 pub(crate) fn partition(index: u32) -> Partition {
     Partition { topic: "likes".into(), index }
+}
+
+/// Checks that a command was refused, and why.
+pub(crate) fn refused(said: &Said, why: &str) {
+    assert!(said.code.is_some_and(|code| code != 0) && said.err.contains(why), "{why}: {said:?}");
 }

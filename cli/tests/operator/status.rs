@@ -14,16 +14,14 @@ use tally_core::topic::Offset;
 use tally_testkit::process::run;
 use tokio::time::Instant;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, shown};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_deployment_is_0() {
     let stage = Stage::set().await;
-    let said = stage.tally(&["status", "--late", "10m"]).await;
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    for expected in [
+    let expected = [
         "tables without a prefix in us-east-1, 4 shards a post, format 2",
         "2 partitions, complete up to",
         "0 of the last 0 events lie in another partition",
@@ -31,10 +29,9 @@ async fn a_healthy_deployment_is_0() {
         "say --redis URL",
         "say --service URL",
         "nothing wrong was found in what was looked at",
-    ] {
-        assert!(said.out.contains(expected), "{expected}: {said:?}");
-    }
-    let json = stage.tally(&["status", "--late", "10m", "--redis", "off", "-o", "json"]).await.json();
+    ];
+    assert_eq!(stage.shows("status --late 10m", 0, expected).await.err, "");
+    let json = stage.tally("status --late 10m --redis off -o json").await.json();
     let unseen = json["not_looked_at"].as_array().unwrap().iter().map(|one| one["what"].as_str().unwrap());
     let unseen: Vec<&str> = unseen.filter(|what| !["consumers", "change-streamers"].contains(what)).collect();
     assert_eq!(unseen, ["services"], "{json}");
@@ -54,16 +51,13 @@ async fn a_quiet_stream_is_not_late_and_a_dead_change_streamer_is() {
     let stage = Stage::set().await;
     // The time of a stream shard that nothing is written to is stored every 30 s.
     stage.unread_for(Duration::from_secs(42)).await;
-    let said = stage.tally(&["status", "--late", "30s"]).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
+    stage.shows("status --late 30s", 0, []).await;
     let dead = Standing { as_of: Some(stage.clock.now().minus(Duration::from_secs(42))), ..Standing::default() };
     stage.stand(0, 2, dead).await;
-    let said = stage.tally(&["status", "--late", "30s"]).await;
-    assert!(said.code == Some(1) && said.out.contains("counts are late"), "{said:?}");
+    let said = stage.shows("status --late 30s", 1, ["counts are late"]).await;
     assert!(!said.out.contains("changes are late"), "{said:?}");
     stage.unread_for(Duration::from_secs(95)).await;
-    let said = stage.tally(&["status", "--late", "30s"]).await;
-    assert!(said.out.contains("changes are late"), "{said:?}");
+    stage.shows("status --late 30s", 1, ["changes are late"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,12 +65,11 @@ async fn a_consumer_that_is_dead_for_40_seconds_is_named_with_and_without_kafka(
     let stage = Stage::set().await;
     stage.come_to(0, 0, stage.clock.now().minus(Duration::from_secs(40))).await;
     stage.say("likes", 0, b"{}", &[], Duration::ZERO).await;
-    let said = stage.tally(&["status"]).await;
-    assert!(said.code == Some(1) && said.out.contains("rows are late"), "{said:?}");
-    assert!(said.out.contains(" s ago, lag 1") && said.out.contains("no: counts are complete up to"), "{said:?}");
-    let said = run(stage.command(&["status", "-o", "json"]).env_remove("TALLY_BROKERS")).await;
+    stage.shows("status", 1, ["rows are late", " s ago, lag 1", "no: counts are complete up to"]).await;
+    let said = run(stage.command("status -o json").env_remove("TALLY_BROKERS")).await;
     let json = said.json();
-    assert!(said.code == Some(1) && said.out.contains("rows are late"), "the claims say it, too: {said:?}");
+    // The claims say it, too.
+    shown(&said, 1, ["rows are late"]);
     assert_eq!((&json["fresh"], &json["lag"]), (&json!(false), &json!(null)), "{json}");
 }
 
@@ -84,8 +77,8 @@ async fn a_consumer_that_is_dead_for_40_seconds_is_named_with_and_without_kafka(
 async fn with_kafka_away_the_rest_is_said_within_the_patience() {
     let stage = Stage::set().await;
     let began = Instant::now();
-    let of = ["status", "--patience", "5s", "--late", "10m", "-o", "json"];
-    let said = run(stage.command(&of).env("TALLY_BROKERS", "127.0.0.1:1")).await;
+    let mut command = stage.command("status --patience 5s --late 10m -o json");
+    let said = run(command.env("TALLY_BROKERS", "127.0.0.1:1")).await;
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}: {said:?}", began.elapsed());
     let json = said.json();
     assert_eq!(said.code, Some(1), "{said:?}");
@@ -94,10 +87,8 @@ async fn with_kafka_away_the_rest_is_said_within_the_patience() {
     let why = "lag, misrouting, dead letters, consumers and change-streamers: it gave no answer";
     assert_eq!((&unseen["what"], &unseen["why"]), (&json!("Kafka"), &json!(why)), "{json}");
     let figures = &json["figures"];
-    assert!(
-        ["deployment", "tables", "rows", "changes", "counts", "losses"].iter().all(|name| figures[name].is_object()),
-        "{json}"
-    );
+    let looked_at = ["deployment", "tables", "rows", "changes", "counts", "losses"];
+    assert!(looked_at.iter().all(|name| figures[name].is_object()), "{json}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,13 +103,15 @@ async fn misrouted_events_pauses_and_a_redis_that_is_dead_are_named() {
         }
     }
     stage.know(|topic| topic.is_paused = true).await;
-    let said = stage.tally(&["status", "--late", "10m", "--redis", &format!("redis://{away}")]).await;
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.out.contains("3 of the last 6 events lie in another partition"), "{said:?}");
-    let elsewhere = 1 - tally_core::event::partition_of(b"p", 2);
-    assert!(said.out.contains(&format!("likes/{elsewhere}: events lie in other partitions")), "{said:?}");
-    assert!(said.out.contains("likes: 2 partitions, lag 6: tally resume consumer"), "{said:?}");
-    assert!(said.out.contains("cache away") && said.out.contains("it does not answer"), "{said:?}");
+    let elsewhere = format!("likes/{}: events lie in other partitions", 1 - tally_core::event::partition_of(b"p", 2));
+    let expected = [
+        "3 of the last 6 events lie in another partition",
+        &elsewhere,
+        "likes: 2 partitions, lag 6: tally resume consumer",
+        "cache away",
+        "it does not answer",
+    ];
+    stage.shows(&format!("status --late 10m --redis redis://{away}"), 1, expected).await;
 }
 
 /// Returns a post whose events belong to this one of two partitions.
@@ -137,7 +130,7 @@ async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
     say(1, &post_of(0), 0).await;
     stage.catch_up().await;
     stage.was_misrouted(1).await;
-    let status = async || stage.tally(&["status", "--late", "10m", "-o", "json"]).await;
+    let status = async || stage.tally("status --late 10m -o json").await;
     let said = status().await;
     assert_eq!((said.code, &said.json()["misrouted"]), (Some(1), &json!([1])), "{said:?}");
     let wrong = said.json()["wrong"][0]["detail"].as_str().unwrap().to_owned();
@@ -150,8 +143,8 @@ async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
     let figures = said.json()["figures"].clone();
     assert_eq!(figures["misrouting"], json!({"looked_at": 1_000, "misrouted": 0}));
     assert_eq!(figures["misrouted_before"], json!({"partitions": [1]}));
-    let said = stage.tally(&["status", "--late", "10m"]).await;
-    assert!(said.out.contains("likes/1 had misrouted events, so as_of waits for all partitions"), "{said:?}");
+    let before = "likes/1 had misrouted events, so as_of waits for all partitions";
+    stage.shows("status --late 10m", 0, [before]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +157,7 @@ async fn events_from_before_partitions_were_added_are_not_misrouted() {
     }
     let begun = |number, begins: &[u64]| Generation { number, begins: begins.iter().copied().map(Offset).collect() };
     stage.know(|topic| topic.generations = vec![begun(1, &[0]), begun(2, &[3, 0])]).await;
-    let said = stage.tally(&["status", "--late", "10m"]).await;
+    let said = stage.tally("status --late 10m").await;
     assert!(said.out.contains("0 of the last 4 events lie in another partition"), "{said:?}");
 }
 
@@ -185,9 +178,8 @@ fn with_another_clock(date: &'static str) -> String {
 async fn a_process_whose_clock_is_fast_is_named() {
     let stage = Stage::set().await;
     let url = with_another_clock("Fri, 01 Jan 2100 00:00:00 GMT");
-    let said = stage.tally(&["status", "--late", "10m", "--service", &url]).await;
-    assert!(said.code == Some(1) && said.out.contains("1 of 1 service ready"), "{said:?}");
-    assert!(said.out.contains(&format!("the clock of {url} is")) && said.out.contains(" d fast"), "{said:?}");
+    let clock = format!("the clock of {url} is");
+    stage.shows(&format!("status --late 10m --service {url}"), 1, ["1 of 1 service ready", &clock, " d fast"]).await;
 }
 
 /// Makes everything wrong that `status` looks for in the tables and in Kafka.
@@ -233,8 +225,7 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     let away = TcpListener::bind("127.0.0.1:0").map(|listener| listener.local_addr().unwrap()).unwrap();
 
     let service = format!("http://{away}/readyz");
-    let said = stage.tally(&["status", "--late", "59m", "-o", "json", "--service", &service]).await;
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = stage.shows(&format!("status --late 59m -o json --service {service}"), 1, []).await;
     let wrong = said.json()["wrong"].clone();
     let named: Vec<&str> = wrong.as_array().unwrap().iter().map(|one| one["what"].as_str().unwrap()).collect();
     let expected = [
@@ -268,21 +259,16 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     assert!(detail("drift left").ends_with("2 withheld, 2 left"), "{said:?}");
     assert!(detail("counts in doubt").ends_with("1 negative"), "{said:?}");
 
-    let table = stage.tally(&["status", "--late", "59m"]).await;
-    assert_eq!(table.code, Some(1));
-    assert!(expected[..10].iter().all(|what| table.out.contains(what)), "{table:?}");
+    let [in_both @ .., _] = expected;
+    stage.shows("status --late 59m", 1, in_both).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_brokers_the_tables_alone_are_looked_at() {
     let stage = Stage::set().await;
     stage.put_aside(5).await;
-    let said = run(stage.command(&["status", "--late", "10m"]).env_remove("TALLY_BROKERS")).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(
-        said.out.contains("lag, misrouting, dead letters, consumers and change-streamers: say --brokers"),
-        "{said:?}"
-    );
+    let said = run(stage.command("status --late 10m").env_remove("TALLY_BROKERS")).await;
+    shown(&said, 0, ["lag, misrouting, dead letters, consumers and change-streamers: say --brokers"]);
     assert!(!said.out.contains("well"), "{said:?}");
 }
 
@@ -293,7 +279,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
     let keep = json!({"TableName": "like_counts", "PointInTimeRecoverySpecification": kept});
     stage.store().call("UpdateContinuousBackups", keep).await;
     let before = stage.everything().await;
-    let said = stage.tally(&["doctor", "-o", "json"]).await;
+    let said = stage.tally("doctor -o json").await;
     assert_eq!(stage.everything().await, before, "permissions were tried, and nothing was changed");
     let points = said.json();
     let verdict = |what: &str| {
@@ -321,16 +307,14 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
     }
     assert_eq!(said.code, Some(1), "deletion protection is off");
     // From here on without Kafka.
-    let tables = async || run(stage.command(&["doctor"]).env_remove("TALLY_BROKERS")).await;
+    let tables = async || run(stage.command("doctor").env_remove("TALLY_BROKERS")).await;
     stage.expire("likes", "gone", false).await;
-    let said = tables().await;
-    assert!(said.out.contains("expiry is off: switch on expiry by `gone`"), "{said:?}");
-    assert!(said.out.contains("expiry is off, as it has to be"), "{said:?}");
+    shown(&tables().await, 1, ["expiry is off: switch on expiry by `gone`", "expiry is off, as it has to be"]);
     stage.expire("likes", "liked_at", true).await;
     stage.expire("like_counts", "updated_at", true).await;
-    let said = tables().await;
-    assert!(said.out.contains("items expire by `liked_at`: switch on expiry by `gone`"), "{said:?}");
-    assert!(said.out.contains("items expire by `updated_at`: switch expiry off"), "{said:?}");
+    let others =
+        ["items expire by `liked_at`: switch on expiry by `gone`", "items expire by `updated_at`: switch expiry off"];
+    shown(&tables().await, 1, others);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +323,7 @@ async fn the_doctor_lists_everything_it_can_where_stream_and_configuration_are_m
     let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
     stage.store().call("UpdateTable", off).await;
     stage.store().delete("checkpoints", &json!({"id": "config"})).await;
-    let said = run(stage.command(&["doctor", "-o", "json"]).env_remove("TALLY_BROKERS")).await;
+    let said = run(stage.command("doctor -o json").env_remove("TALLY_BROKERS")).await;
     assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{said:?}");
     let points = said.json();
     let found = |what: &str| {
@@ -364,24 +348,20 @@ async fn a_log_of_changes_that_is_another_one_or_was_never_set_up_is_found() {
     let stage = Stage::set().await;
     let seen = stage.changes.config().await.unwrap().unwrap();
     stage.changes.adopt_topic(&seen, &tally_core::topic::TopicId("another".into()), 2).await.unwrap().unwrap();
-    let said = stage.tally(&["status"]).await;
-    assert!(said.code == Some(1) && said.out.contains("log replaced"), "{said:?}");
-    let said = stage.tally(&["doctor"]).await;
-    assert!(said.out.contains("or another id than it was set up with"), "{said:?}");
+    stage.shows("status", 1, ["log replaced"]).await;
+    stage.shows("doctor", 1, ["or another id than it was set up with"]).await;
     stage.store().delete("checkpoints", &json!({"id": "changes/config"})).await;
-    let said = stage.tally(&["status"]).await;
-    assert!(said.code == Some(1) && said.out.contains("no log of changes"), "{said:?}");
+    stage.shows("status", 1, ["no log of changes"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_shards_are_listed_with_how_far_they_are_in_the_log_and_who_reads_them() {
     let stage = Stage::set().await;
     stage.unread_for(HOUR).await;
-    let shards = stage.tally(&["stream", "shards"]).await;
+    let shards = stage.tally("stream shards").await;
     let late = shards.out.lines().find(|line| line.contains("shardId-late")).unwrap_or_default();
     assert!(late.contains("60 min ago") && late.contains("open, and gone from the listing"), "{shards:?}");
-    let leases = stage.tally(&["stream", "leases", "-o", "json"]).await.json();
+    let leases = stage.tally("stream leases -o json").await.json();
     assert!(leases.as_array().is_some_and(|leases| leases.len() == 3), "{leases}");
-    let losses = stage.tally(&["stream", "losses"]).await;
-    assert_eq!((losses.code, losses.out.as_str()), (Some(0), "no loss is open\n"), "{losses:?}");
+    assert_eq!(stage.shows("stream losses", 0, []).await.out, "no loss is open\n");
 }

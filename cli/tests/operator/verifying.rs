@@ -8,53 +8,36 @@ use tally_core::changes::Standing;
 use tally_emulator::Config;
 
 use crate::changes::File;
-use crate::stage::{Said, Stage};
+use crate::stage::{Said, Stage, shown};
 
 /// When the tombstones expire, in seconds since 1970.
 const GONE: i64 = 4_000_000_000;
 
-async fn row(stage: &Stage, key: &str, user: &str) {
-    stage.store().put("likes", &json!({"pk": key, "user_id": user, "liked_at": 5})).await;
-}
-
-async fn count(stage: &Stage, id: &str, likes: i64, shards: &[(&str, i64)]) {
-    let mut item = json!({"post_id": id, "likes": likes, "version": 3});
-    shards.iter().for_each(|(name, rows)| item[name] = json!(rows));
-    stage.store().put("like_counts", &item).await;
-}
-
 async fn verified(stage: &Stage) -> Said {
-    stage.tally(&["verify", "--looks", "2", "--pause", "10ms", "-o", "json"]).await
+    stage.tally("verify --looks 2 --pause 10ms -o json").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_one_is_named() {
     let stage = Stage::set().await;
-    for (key, user) in [
-        ("right#1", "a"),
-        ("right#1", "b"),
-        ("right#2", "c"),
-        ("more#0", "a"),
-        ("less#3", "a"),
-        ("none#1", "a"),
-        ("part#0", "a"),
-    ] {
-        row(&stage, key, user).await;
+    let right = [("right#1", "a"), ("right#1", "b"), ("right#2", "c")];
+    for (key, user) in right.into_iter().chain(["more#0", "less#3", "none#1", "part#0"].map(|key| (key, "a"))) {
+        stage.row(key, user).await;
     }
-    count(&stage, "right", 3, &[("s1", 2), ("s2", 1), ("s3", 0)]).await;
-    count(&stage, "more", 2, &[("s0", 2)]).await;
-    count(&stage, "less", 0, &[("s3", 0)]).await;
-    count(&stage, "gone", 4, &[("s2", 4)]).await;
-    count(&stage, "total", 5, &[("s2", 0)]).await;
+    stage.count("right", 3, &[("s1", 2), ("s2", 1), ("s3", 0)]).await;
+    stage.count("more", 2, &[("s0", 2)]).await;
+    stage.count("less", 0, &[("s3", 0)]).await;
+    stage.count("gone", 4, &[("s2", 4)]).await;
+    stage.count("total", 5, &[("s2", 0)]).await;
     // Its total is right, but the sum of its shards is not.
-    count(&stage, "part", 1, &[("s0", 9)]).await;
+    stage.count("part", 1, &[("s0", 9)]).await;
     // Tombstones, also of posts that have no counter: they do not count as rows.
     for (key, user) in [("right#1", "z"), ("gone#2", "a"), ("unliked#0", "a")] {
         stage.store().put("likes", &json!({"pk": key, "user_id": user, "v": 7, "gone": GONE})).await;
     }
     let before = stage.everything().await;
     let said = verified(&stage).await;
-    assert_eq!(said.code, Some(1), "{said:?}");
+    shown(&said, 1, []);
     let found = said.json();
     let differences = found["differences"].as_array().unwrap().iter();
     let one = |found: &serde_json::Value| {
@@ -83,17 +66,16 @@ async fn counts_that_are_what_their_rows_weigh_are_found_right_and_each_other_on
         ("total", 0, ("s2", 0)),
         ("part", 1, ("s0", 1)),
     ] {
-        count(&stage, post, likes, &[shards]).await;
+        stage.count(post, likes, &[shards]).await;
     }
     let said = verified(&stage).await;
-    assert_eq!(said.code, Some(0), "{said:?}");
+    shown(&said, 0, []);
     assert_eq!((&said.json()["wrong"], &said.json()["claim"]), (&json!(0), &json!("rows_moved")));
 }
 
 /// Pauses consumers, of which none has run.
 async fn pause(stage: &Stage) {
-    let paused = stage.tally(&["pause", "consumer", "--settle", "0s", "--yes", "--why", "a test"]).await;
-    assert_eq!(paused.code, Some(0), "{paused:?}");
+    stage.does("pause consumer --settle 0s", 0, []).await;
 }
 
 /// Stores that every change up to an hour from now is counted.
@@ -107,7 +89,7 @@ async fn count_all(stage: &Stage) {
 /// Runs `tally verify`, and `meanwhile` once it has sent so many requests of this operation.
 async fn verified_while(
     stage: &Stage,
-    args: [&str; 4],
+    line: &str,
     (requests, operation): (u64, &str),
     meanwhile: impl Future<Output = ()>,
 ) -> Said {
@@ -117,9 +99,8 @@ async fn verified_while(
         meanwhile.await;
         assert!(!has_ended.get(), "the command ended before that");
     };
-    let line = [&["verify", "-o", "json"][..], &args].concat();
     let verify = async {
-        let said = stage.tally(&line).await;
+        let said = stage.tally(line).await;
         has_ended.set(true);
         said
     };
@@ -130,14 +111,13 @@ async fn verified_while(
 async fn an_answer_is_certain_while_consumers_are_paused_and_all_changes_are_counted() {
     let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
     let streamer = stage.streamer();
-    row(&stage, "p#1", "a").await;
+    stage.row("p#1", "a").await;
     stage.counted(&"p".parse().unwrap(), 1).await;
     pause(&stage).await;
-    let said = stage.tally(&["verify", "--looks", "120", "--pause", "500ms"]).await;
-    assert_eq!((said.code, said.out.contains("\ncertain: no row was written meanwhile")), (Some(0), true), "{said:?}");
+    stage.shows("verify --looks 120 --pause 500ms", 0, ["\ncertain: no row was written meanwhile"]).await;
     // A change that is not counted.
     streamer.stop(Duration::from_secs(10)).await;
-    row(&stage, "p#1", "b").await;
+    stage.row("p#1", "b").await;
     let said = verified(&stage).await;
     assert_eq!((said.code, &said.json()["claim"]), (Some(1), &json!("not_counted")), "{said:?}");
 }
@@ -163,12 +143,12 @@ async fn changes_that_are_counted_only_after_the_counts_were_read_make_no_answer
     // Somebody has edited this count, and its one row is not counted yet. The other count keeps the command
     // busy after it has read this one.
     for post in ["p", "other"] {
-        row(&stage, &format!("{post}#1"), "a").await;
+        stage.row(&format!("{post}#1"), "a").await;
     }
-    count(&stage, "p", 1, &[("s1", 1)]).await;
+    stage.count("p", 1, &[("s1", 1)]).await;
     pause(&stage).await;
-    let said = verified_while(&stage, ["--looks", "3", "--pause", "300ms"], (2, "Scan"), async {
-        count(&stage, "p", 2, &[("s1", 2)]).await;
+    let said = verified_while(&stage, "verify -o json --looks 3 --pause 300ms", (2, "Scan"), async {
+        stage.count("p", 2, &[("s1", 2)]).await;
         count_all(&stage).await;
     });
     let said = Box::pin(said).await;
@@ -180,9 +160,8 @@ async fn nothing_is_certain_if_consumers_went_on_meanwhile_even_if_they_are_paus
     let stage = Stage::set().await;
     pause(&stage).await;
     // It waits for the counts.
-    let said = verified_while(&stage, ["--looks", "100", "--pause", "300ms"], (2, "BatchGetItem"), async {
-        let resumed = stage.tally(&["resume", "consumer", "--yes", "--why", "a test"]).await;
-        assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    let said = verified_while(&stage, "verify -o json --looks 100 --pause 300ms", (2, "BatchGetItem"), async {
+        stage.does("resume consumer", 0, []).await;
         pause(&stage).await;
         count_all(&stage).await;
     });
@@ -201,34 +180,26 @@ async fn nothing_is_certain_while_a_pause_is_still_waited_for() {
 async fn ids_that_were_erased_and_are_in_a_row_again_are_named() {
     let stage = Stage::set().await;
     for (key, user) in [("p#1", "a"), ("p#1", "b"), ("q#+retweets.2", "a"), ("q#1", "c")] {
-        row(&stage, key, user).await;
+        stage.row(key, user).await;
     }
     stage.store().put("likes", &json!({"pk": "q#1", "user_id": "d", "v": 7, "gone": GONE})).await;
     let look = async |ids: &str| {
         let file = File::of("erased.txt", ids);
-        stage.tally(&["verify", "--erased", file.name()]).await
+        stage.tally(&format!("verify --erased {}", file.name())).await
     };
     let said = look("a\n\nq\tc\np\tc\nd\n").await;
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.out.contains("3 rows of ids that were erased"), "{said:?}");
-    assert!(said.out.contains("tombstones that still hold an id: 1, the last for "), "{said:?}");
+    shown(&said, 1, ["3 rows of ids that were erased", "tombstones that still hold an id: 1, the last for "]);
     assert!(said.out.contains("q     likes     c") && !said.out.contains("p     likes     c"), "{said:?}");
-    let said = look("d\nstranger\nq\tb").await;
-    assert_eq!(
-        (said.code, said.out.contains("3 ids: no like or other row of theirs is left")),
-        (Some(0), true),
-        "{said:?}"
-    );
-    let said = look("a\n\u{1}\n").await;
-    assert_eq!((said.code, said.err.contains("line 2 of the ids")), (Some(2), true), "{said:?}");
+    shown(&look("d\nstranger\nq\tb").await, 0, ["3 ids: no like or other row of theirs is left"]);
+    shown(&look("a\n\u{1}\n").await, 2, ["line 2 of the ids"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_is_not_called_right() {
     let stage = Stage::set().await;
-    row(&stage, "p#1", "a").await;
+    stage.row("p#1", "a").await;
     stage.store().put("likes", &json!({"pk": "p#1", "user_id": "b", "n": "many"})).await;
-    count(&stage, "p", 1, &[("s1", 1)]).await;
+    stage.count("p", 1, &[("s1", 1)]).await;
     stage.store().put("like_counts", &json!({"post_id": "q", "likes": "many"})).await;
     let said = verified(&stage).await;
     assert_eq!((said.code, &said.json()["wrong"]), (Some(1), &json!(2)), "{said:?}");
@@ -237,13 +208,13 @@ async fn what_cannot_be_read_is_not_called_right() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_count_that_follows_its_rows_is_not_called_wrong() {
     let stage = Stage::set().await;
-    row(&stage, "p#1", "a").await;
+    stage.row("p#1", "a").await;
     let verified = std::sync::atomic::AtomicBool::new(false);
     // Most of the time the count is one row behind.
     let follow = async {
         for nth in 0.. {
-            count(&stage, "p", nth + 1, &[("s1", nth + 1)]).await;
-            row(&stage, "p#1", &format!("u-{nth}")).await;
+            stage.count("p", nth + 1, &[("s1", nth + 1)]).await;
+            stage.row("p#1", &format!("u-{nth}")).await;
             // Requests are answered at once in this process. The sleep lets the command go on meanwhile.
             tokio::time::sleep(Duration::from_millis(1)).await;
             if verified.load(std::sync::atomic::Ordering::Relaxed) {
@@ -252,7 +223,7 @@ async fn a_count_that_follows_its_rows_is_not_called_wrong() {
         }
     };
     let verify = async {
-        let said = stage.tally(&["verify", "--looks", "2", "--pause", "200ms", "-o", "json"]).await;
+        let said = stage.tally("verify --looks 2 --pause 200ms -o json").await;
         verified.store(true, std::sync::atomic::Ordering::Relaxed);
         said
     };
