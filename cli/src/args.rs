@@ -232,9 +232,4 @@ mod tests {
         insta::assert_snapshot!(helps(&command, true) + &groups.concat());
         assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
-
-    #[test]
-    fn the_arguments_are_consistent() {
-        Args::command().debug_assert();
-    }
 }

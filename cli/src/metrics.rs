@@ -137,8 +137,9 @@ impl Measured {
 mod tests {
     use super::*;
 
-    fn line(text: &str, begins: &str) -> String {
-        text.lines().find(|line| line.starts_with(begins)).unwrap_or_default().to_owned()
+    /// Returns the value in the line of a metric with its labels.
+    fn value<'a>(text: &'a str, metric: &str) -> &'a str {
+        text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')).unwrap()
     }
 
     #[test]
@@ -151,29 +152,17 @@ mod tests {
     fn waits_are_counted_once_seen_and_the_longest_of_a_minute_is_shown() {
         let (measured, start) = (Measured::default(), now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let staleness = |text: &str| value(text, "tally_canary_staleness_seconds").to_owned();
         measured.begin(at(0));
-        assert_eq!(
-            line(&measured.render(at(3)), "tally_canary_staleness_seconds "),
-            "tally_canary_staleness_seconds 3"
-        );
+        assert_eq!(staleness(&measured.render(at(3))), "3");
         measured.end(at(4), true);
         measured.begin(at(10));
         measured.end(at(11), true);
         let text = measured.render(at(20));
-        assert_eq!(line(&text, "tally_canary_staleness_seconds "), "tally_canary_staleness_seconds 4");
-        assert_eq!(
-            line(&text, "tally_canary_seen_seconds_bucket{le=\"2\"}"),
-            "tally_canary_seen_seconds_bucket{le=\"2\"} 1"
-        );
-        assert_eq!(line(&text, "tally_canary_seen_seconds_count"), "tally_canary_seen_seconds_count 2");
-        assert_eq!(
-            line(&measured.render(at(65)), "tally_canary_staleness_seconds "),
-            "tally_canary_staleness_seconds 1"
-        );
-        assert_eq!(
-            line(&measured.render(at(99)), "tally_canary_staleness_seconds "),
-            "tally_canary_staleness_seconds 0"
-        );
+        assert_eq!(staleness(&text), "4");
+        assert_eq!(value(&text, "tally_canary_seen_seconds_bucket{le=\"2\"}"), "1");
+        assert_eq!(value(&text, "tally_canary_seen_seconds_count"), "2");
+        assert_eq!([65, 99].map(|seconds| staleness(&measured.render(at(seconds)))), ["1", "0"]);
     }
 
     #[test]
@@ -183,15 +172,9 @@ mod tests {
         measured.end(start + Duration::from_secs(30), false);
         measured.failed("seen");
         let text = measured.render(start + Duration::from_secs(31));
-        assert_eq!(line(&text, "tally_canary_staleness_seconds "), "tally_canary_staleness_seconds 30");
-        assert_eq!(line(&text, "tally_canary_seen_seconds_count"), "tally_canary_seen_seconds_count 0");
-        assert_eq!(
-            line(&text, "tally_canary_failures_total{step=\"seen\"}"),
-            "tally_canary_failures_total{step=\"seen\"} 1"
-        );
-        assert_eq!(
-            line(&text, "tally_canary_failures_total{step=\"read\"}"),
-            "tally_canary_failures_total{step=\"read\"} 0"
-        );
+        assert_eq!(value(&text, "tally_canary_staleness_seconds"), "30");
+        assert_eq!(value(&text, "tally_canary_seen_seconds_count"), "0");
+        assert_eq!(value(&text, "tally_canary_failures_total{step=\"seen\"}"), "1");
+        assert_eq!(value(&text, "tally_canary_failures_total{step=\"read\"}"), "0");
     }
 }

@@ -151,25 +151,10 @@ mod tests {
         add = "view"
     "#;
 
-    async fn deployed() -> Checkpoints {
-        let deployment = Checkpoints::new(&Store::start().await.connection);
-        deployment.config(None).await.unwrap();
-        deployment
-    }
-
-    #[tokio::test]
-    async fn counters_are_defined_once_and_a_second_time_is_nothing() {
-        let deployment = deployed().await;
-        let wanted = parse(FILE).unwrap();
-        define(&deployment, "likes", &wanted).await.unwrap();
-        assert_eq!(deployment.definitions().await, Ok(wanted.clone()));
-        define(&deployment, "likes", &wanted).await.unwrap();
-        assert_eq!(deployment.definitions().await, Ok(wanted));
-    }
-
     #[tokio::test]
     async fn a_counter_that_is_there_cannot_change_and_nothing_is_applied_then() {
-        let deployment = deployed().await;
+        let deployment = Checkpoints::new(&Store::start().await.connection);
+        deployment.config(None).await.unwrap();
         define(&deployment, "likes", &parse(FILE).unwrap()).await.unwrap();
         let before = deployment.definitions().await;
         for changed in [

@@ -49,6 +49,10 @@ fn of_sum(from: u64, to: u64, nth: i64, gained: i64) -> Winner {
     Winner::Events(Events { topic: TOPIC.into(), partition: 2, generation: 1, from, to, nth, gained })
 }
 
+fn member() -> Winner {
+    Winner::Member(MemberKey::new("u").unwrap())
+}
+
 fn milestone(by: Winner) -> Milestone {
     Milestone { n: 10, by, at: UnixMillis(60_000), lag: 5, version: 3, exact: true, skipped: 0 }
 }
@@ -186,7 +190,7 @@ impl TopicReader for InUse {
 #[tokio::test]
 async fn a_draw_is_verified_while_other_events_come_in() {
     let stage = Arc::new(Stage::of(&[VIEW, LIKE]).await);
-    for (counter, by) in [(views(), of_sum(0, 1, 1, 2)), (likes(), Winner::Member(MemberKey::new("u").unwrap()))] {
+    for (counter, by) in [(views(), of_sum(0, 1, 1, 2)), (likes(), member())] {
         stage.record(&counter, by).await;
         let found = stage.verify_in(Arc::new(InUse(Arc::clone(&stage))), counter).await;
         assert!(matches!(found, Found::True(_)), "{found:?}");
@@ -237,8 +241,9 @@ async fn after(by: Winner, change: impl AsyncFnOnce(&Stage)) -> Found {
     stage.verify(views()).await
 }
 
-fn gone(found: &Found, why: &str) -> bool {
-    matches!(found, Found::Gone(told) if told.contains(why))
+#[track_caller]
+fn is_gone(found: &Found, why: &str) {
+    assert!(matches!(found, Found::Gone(told) if told.contains(why)), "{found:?}");
 }
 
 #[tokio::test]
@@ -246,23 +251,15 @@ async fn a_log_that_is_cut_or_another_is_gone() {
     let of = || of_sum(0, 3, 3, 6);
     assert_eq!(offset(&after(of(), async |_| {}).await), 1);
     let cut = after(of(), async |stage| stage.broker.trim(TOPIC, 2, 2)).await;
-    assert!(gone(&cut, "begins at 2"), "{cut:?}");
+    is_gone(&cut, "begins at 2");
     let elsewhere = Events { topic: TOPIC.into(), partition: 9, generation: 1, from: 0, to: 1, nth: 1, gained: 2 };
-    let found = after(Winner::Events(elsewhere), async |_| {}).await;
-    assert!(gone(&found, "no log"), "{found:?}");
-    let another = async |stage: &Stage| {
-        stage.is(&TopicId("another".into()), 0, Offset(3)).await;
-    };
-    let found = after(of(), another).await;
-    assert!(gone(&found, "another topic"), "{found:?}");
-    let anew = async |stage: &Stage| {
-        stage.is(&stage.topic, 1, Offset(3)).await;
-    };
-    let found = after(of(), anew).await;
-    assert!(gone(&found, "begun anew"), "{found:?}");
+    is_gone(&after(Winner::Events(elsewhere), async |_| {}).await, "no log");
+    let another = async |stage: &Stage| stage.is(&TopicId("another".into()), 0, Offset(3)).await;
+    is_gone(&after(of(), another).await, "another topic");
+    let anew = async |stage: &Stage| stage.is(&stage.topic, 1, Offset(3)).await;
+    is_gone(&after(of(), anew).await, "begun anew");
     let shorter = async |stage: &Stage| stage.is(&stage.topic, 0, Offset(4)).await;
-    let found = after(of(), shorter).await;
-    assert!(gone(&found, "applied up to 4"), "{found:?}");
+    is_gone(&after(of(), shorter).await, "applied up to 4");
 }
 
 #[tokio::test]
@@ -279,8 +276,7 @@ async fn what_an_operator_left_out_of_sums_is_left_out_of_the_draw() {
 async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
     stage.record(&views(), of_sum(0, 3, 3, 4)).await;
-    let found = stage.verify(views()).await;
-    assert!(gone(&found, "were skipped"), "{found:?}");
+    is_gone(&stage.verify(views()).await, "were skipped");
     stage.letter(0).await;
     stage.letter(1).await;
     stage.broker.trim(LETTERS, 0, 1);
@@ -290,34 +286,29 @@ async fn more_in_the_log_than_in_the_record_is_no_sign_that_it_was_altered() {
     stage.record(&views(), of_sum(0, 3, 3, 4)).await;
     stage.letter(1).await;
     stage.broker.trim(LETTERS, 0, 1);
-    let found = stage.verify(views()).await;
-    assert!(gone(&found, "lost letters"), "{found:?}");
+    is_gone(&stage.verify(views()).await, "lost letters");
 }
 
 #[tokio::test]
 async fn a_member_was_put_there_by_an_event_of_the_log() {
-    let member = || Winner::Member(MemberKey::new("u").unwrap());
     let stage = Stage::of(&[VIEW, LIKE, POISON]).await;
     stage.record(&likes(), member()).await;
     assert_eq!(offset(&stage.verify(likes()).await), 1);
     stage.letter(1).await;
-    let found = stage.verify(likes()).await;
-    assert!(gone(&found, "likes/2/1 puts u there and has a dead letter"), "{found:?}");
+    is_gone(&stage.verify(likes()).await, "likes/2/1 puts u there and has a dead letter");
     stage.broker.trim(TOPIC, 2, 2);
-    let found = stage.verify(likes()).await;
-    assert!(gone(&found, "no event of u is left"), "{found:?}");
+    is_gone(&stage.verify(likes()).await, "no event of u is left");
     let stage = Stage::of(&[LIKE]).await;
     stage.record(&likes(), member()).await;
     stage.letter(0).await;
     stage.broker.trim(LETTERS, 0, 1);
-    let found = stage.verify(likes()).await;
-    assert!(gone(&found, "lost letters"), "{found:?}");
+    is_gone(&stage.verify(likes()).await, "lost letters");
 }
 
 #[tokio::test]
 async fn a_member_whom_no_event_of_the_log_puts_there_is_false() {
     let stage = Stage::of(&[VIEW, OTHER]).await;
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
+    stage.record(&likes(), member()).await;
     let found = stage.verify(likes()).await;
     assert!(matches!(found, Found::False(_)), "{found:?}");
 }
@@ -332,17 +323,15 @@ async fn a_record_that_counted_in_spite_of_its_letter_makes_no_draw_false() {
     // Two have a letter, and one of them counted: the log does not say which.
     stage.letter(2).await;
     stage.record(&views(), of_sum(0, 3, 3, 4)).await;
-    let found = stage.verify(views()).await;
-    assert!(gone(&found, "some of those counted"), "{found:?}");
+    is_gone(&stage.verify(views()).await, "some of those counted");
     // The record has more than all of them: it is false.
     stage.record(&views(), of_sum(0, 3, 3, 7)).await;
     assert!(matches!(stage.verify(views()).await, Found::False(_)));
     // The only event of a member has a letter.
     let stage = Stage::of(&[LIKE]).await;
     stage.letter(0).await;
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
-    let found = stage.verify(likes()).await;
-    assert!(gone(&found, "does not say that it never counted"), "{found:?}");
+    stage.record(&likes(), member()).await;
+    is_gone(&stage.verify(likes()).await, "does not say that it never counted");
 }
 
 #[tokio::test]
@@ -352,11 +341,10 @@ async fn a_letter_of_another_deployment_or_of_an_older_topic_is_about_another_re
     stage.letter_of("theirs", 1, 50_000).await;
     stage.letter_of("ours", 0, 40_000).await;
     stage.letter_of("ours", 2, 40_000).await;
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
+    stage.record(&likes(), member()).await;
     assert_eq!(offset(&stage.verify(likes()).await), 0);
     stage.record(&views(), of_sum(0, 3, 3, 2)).await;
-    let found = stage.verify(views()).await;
-    assert!(gone(&found, "were skipped"), "{found:?}");
+    is_gone(&stage.verify(views()).await, "were skipped");
 }
 
 #[tokio::test]
@@ -365,9 +353,8 @@ async fn an_event_that_claims_to_be_younger_than_the_record_decides_nothing() {
     let value = Some(LIKE.as_bytes());
     let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
     stage.broker.append(like, UnixMillis(70_000)).unwrap();
-    stage.record(&likes(), Winner::Member(MemberKey::new("u").unwrap())).await;
-    let found = stage.verify(likes()).await;
-    assert!(gone(&found, "a clock is wrong"), "{found:?}");
+    stage.record(&likes(), member()).await;
+    is_gone(&stage.verify(likes()).await, "a clock is wrong");
     let like = Outgoing { topic: TOPIC, partition: Some(2), key: None, value, headers: &[] };
     stage.broker.append(like, UnixMillis(60_900)).unwrap();
     assert_eq!(offset(&stage.verify(likes()).await), 1, "records say when they were written to the second");
