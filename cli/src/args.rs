@@ -136,13 +136,6 @@ fn in_runtime(command: Command) -> anyhow::Result<Answer> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
-    let done = runtime.block_on(answer(command));
-    // The process ends even if a call to Kafka hangs.
-    runtime.shutdown_background();
-    done
-}
-
-async fn answer(command: Command) -> anyhow::Result<Answer> {
     let answer = match command {
         Command::Status(args) => args.run().boxed_local(),
         Command::Doctor(args) => args.run().boxed_local(),
@@ -166,7 +159,10 @@ async fn answer(command: Command) -> anyhow::Result<Answer> {
         Command::Ledger(args) => args.run().boxed_local(),
         Command::Health(_) | Command::Generate(_) | Command::Cost(_) => unreachable!("they need no runtime"),
     };
-    answer.await
+    let done = runtime.block_on(answer);
+    // The process ends even if a call to Kafka hangs.
+    runtime.shutdown_background();
+    done
 }
 
 #[cfg(test)]

@@ -263,11 +263,6 @@ impl Desk {
         self.reader_of(&self.group, topic)
     }
 
-    /// Returns the Kafka group of the change-streamers.
-    pub(crate) fn folds(&self) -> String {
-        folds_of(&self.connection.tables().prefix)
-    }
-
     /// Returns a reader of `topic`, whose bookmarks are those of `group`.
     pub(crate) fn reader_of(&self, group: &str, topic: &str) -> anyhow::Result<kafka::TopicReader> {
         kafka::TopicReader::new(self.kafka()?, group, topic).context("cannot set up a reader")
@@ -288,7 +283,7 @@ pub(crate) fn speaking(patience: Patience) -> Patience {
     })
 }
 
-/// Returns the group of the change-streamers, as `tally_change_streamer::group_of` does.
+/// Returns the Kafka group of the change-streamers, as `tally_change_streamer::group_of` does.
 pub(crate) fn folds_of(table_prefix: &str) -> String {
     format!("{table_prefix}tally-change-streamer")
 }

@@ -14,7 +14,7 @@ use tally_adapters::kafka;
 use tally_batch_recount::Calls;
 use tally_core::definitions::Definition;
 use tally_core::ids::UserId;
-use tally_core::ports::{Producer, TopicReader as _};
+use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 use tally_service::Seldom;
 
@@ -28,8 +28,6 @@ use crate::health::say;
 use crate::said::{Answer, counted, ranges};
 use crate::verbs::topic::{Part, Seen};
 
-/// How often progress is printed.
-const SHOWN: Duration = Duration::from_secs(10);
 /// How often the positions of the rows are read before an erasure, and how often it is printed what it waits for.
 const LOOK: Duration = Duration::from_secs(1);
 const WAIT_SHOWN: Duration = Duration::from_secs(30);
@@ -111,7 +109,7 @@ impl What {
         if writing.yes {
             plan.push(format!("take {named} out of their sets, by events to `{usual}`"));
         } else {
-            let would = run(&erasing, None).await?;
+            let would = erasing.run(None).await?;
             is_left = !would.left.is_empty();
             found = came_to(&would, &erasing.subject, desk.clock.now());
             found.extend(waiting.lines());
@@ -123,7 +121,7 @@ impl What {
         let changed = writing.carry_out(&desk, command, plan, async || {
             waiting.until_over(&desk).await?;
             let producer = kafka::Producer::new(kafka).context("cannot set up a producer")?;
-            let erased = run(&erasing, Some(&producer)).await?;
+            let erased = erasing.run(Some(&producer)).await?;
             is_left = !erased.left.is_empty();
             let mut lines = came_to(&erased, &erasing.subject, desk.clock.now());
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
@@ -133,26 +131,9 @@ impl What {
     }
 }
 
-/// Reads the members, takes them out if there is a producer, and prints progress now and then.
-async fn run(erasing: &Erasing, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
-    let shown = Seldom::default();
-    // Not at the beginning, when it would be due for the first time.
-    shown.is_due(SHOWN);
-    let seen = |erased: &Erased| {
-        if shown.is_due(SHOWN) {
-            say(&said(erased));
-        }
-    };
-    erasing.run(producer, seen).await
-}
-
-fn said(Erased { read, found, .. }: &Erased) -> String {
-    format!("{} read, {} found", counted(*read, "row"), counted(*found, "member"))
-}
-
 /// Says what an erasure found, a line each.
 fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
-    let mut lines = vec![said(erased)];
+    let mut lines = vec![erased.counts()];
     if let Subject::Users(users) = subject {
         lines.push(format!("users with rows or tombstones: {} of {}", erased.users.len(), users.len()));
     }

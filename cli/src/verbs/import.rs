@@ -123,15 +123,14 @@ impl Args {
             producer: Arc::new(kafka::Producer::new(desk.kafka()?).context("cannot set up a producer")?),
             topic: topic.clone(),
         };
-        let stop = desk.host.stop();
-        let open = async |settings| Import::open(to.clone(), settings, desk.host.patience(), &stop).await;
+        let open = async |settings| Import::open(to.clone(), settings, &desk.host).await;
         let (mut plan, mut found, mut is_whole) = (Vec::new(), Vec::new(), true);
         if settings.path().is_none() {
             // Standard input can be read only once, so the plan cannot say what it holds.
             plan.push(format!("send the likes of the standard input to `{topic}`"));
         } else {
             let mut would = open(ImportArgs { dry_run: true, rejected: None, ..settings.clone() }).await?;
-            would.run(&stop).await?;
+            would.run().await?;
             (found, is_whole) = (would.found(), would.place.rejected() == 0);
             let (lines, sent) = would.done();
             let behind = Some(&would.before).filter(|before| before.lines > 0);
@@ -147,7 +146,7 @@ impl Args {
         let writing = Writing { yes: writing.yes && !settings.dry_run, ..writing };
         let changed = writing.carry_out(&desk, "import", plan, async || {
             let mut import = open(settings).await?;
-            let ended = import.run(&stop).await;
+            let ended = import.run().await;
             is_whole = import.place.rejected() == 0;
             if found.is_empty() {
                 found.clone_from(&import.rejected.first);

@@ -9,6 +9,7 @@ mod rows;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tally_adapters::redis::CacheArgs;
 use tally_core::format::Format;
@@ -41,13 +42,16 @@ pub(crate) struct Args {
 /// What is in Kafka.
 const OF_KAFKA: &str = "lag, misrouting, dead letters, consumers and change-streamers";
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Status {
     /// What was looked at: its name, and what was found, as text and as JSON.
+    #[serde(skip)]
     figures: Vec<(&'static str, String, Value)>,
     /// What was not looked at, and why, or which flag has it looked at.
+    #[serde(skip)]
     not_looked_at: Vec<(&'static str, String)>,
     /// What is wrong: the name of the fault in a few words, what it is, and the runbook that explains it.
+    #[serde(skip)]
     wrong: Vec<(&'static str, String, Option<&'static str>)>,
     /// Members of the groups that read Kafka.
     processes: Vec<Value>,
@@ -107,7 +111,7 @@ impl Status {
 
 impl From<Status> for Answer {
     fn from(status: Status) -> Self {
-        let Status { figures, not_looked_at, wrong, processes, lag, changes_lag, misrouted, paused, .. } = &status;
+        let Status { figures, not_looked_at, wrong, .. } = &status;
         let (mut looked, mut by_name) = (Table::headed(["looked at", "found"]), Map::new());
         for (name, text, fields) in figures {
             looked.row([name, text]);
@@ -127,13 +131,10 @@ impl From<Status> for Answer {
             None => json!({"what": what, "detail": detail}),
         };
         let unseen_of = |(what, why): &(&str, String)| json!({"what": what, "why": why});
-        let json = json!({
-            "figures": by_name,
-            "not_looked_at": not_looked_at.iter().map(unseen_of).collect::<Vec<_>>(),
-            "wrong": wrong.iter().map(wrong_of).collect::<Vec<_>>(),
-            "processes": processes, "lag": lag, "changes_lag": changes_lag, "misrouted": misrouted, "paused": paused,
-            "rows_as_of": status.rows_as_of, "counts_as_of": status.counts_as_of, "fresh": status.fresh,
-        });
+        let mut json = json!(status);
+        json["figures"] = by_name.into();
+        json["not_looked_at"] = not_looked_at.iter().map(unseen_of).collect();
+        json["wrong"] = wrong.iter().map(wrong_of).collect();
         Self::new(json, format!("{looked}{unseen}\n{end}")).wrong_if(!wrong.is_empty())
     }
 }

@@ -2,6 +2,7 @@
 //! as an event. So rows, counts and other readers of the topic agree, and the consumer stays the only writer of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::bail;
 use futures_util::FutureExt;
@@ -14,9 +15,13 @@ use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
+use tally_service::Seldom;
 
 use crate::health::say;
+use crate::said::counted;
 
+/// How often progress is printed.
+const SHOWN: Duration = Duration::from_secs(10);
 /// How many events are under way at once.
 const AT_ONCE: usize = 256;
 /// How many segments of the table are read at once to find users' rows.
@@ -68,22 +73,48 @@ pub(super) struct Erasing {
 }
 
 impl Erasing {
-    /// Erases, and calls `seen` after each page of rows. Without a producer it only counts what would be erased. Safe
-    /// to repeat: taking a member out again changes nothing.
+    /// Erases, and prints progress now and then. Without a producer it only counts what would be erased. Safe to repeat:
+    /// taking a member out again changes nothing.
     ///
     /// # Errors
     /// A table or Kafka has a fault that waiting does not mend.
-    pub(super) async fn run(
-        &self,
-        producer: Option<&dyn Producer>,
-        mut seen: impl FnMut(&Erased),
-    ) -> anyhow::Result<Erased> {
-        let mut pass = Pass { of: self, producer, seen: &mut seen, erased: Erased::default() };
+    pub(super) async fn run(&self, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
+        let mut pass = Pass { of: self, producer, shown: Seldom::default(), erased: Erased::default() };
+        // Not at the beginning, when it would be due for the first time.
+        pass.shown.is_due(SHOWN);
         match &self.subject {
             Subject::Post(post) => pass.post(post).await?,
             Subject::Users(users) => pass.users(users).await?,
         }
         Ok(pass.erased)
+    }
+
+    async fn produce(
+        &self,
+        producer: &dyn Producer,
+        set: &Definition,
+        subject: &PostId,
+        member: &UserId,
+    ) -> anyhow::Result<()> {
+        let event = encode(set, subject, Direction::Remove, Said::Member(member), None, self.calls.now());
+        let event = event.expect("sets without a remove action were left out");
+        let send = || {
+            producer.send(Outgoing {
+                topic: set.topic.as_deref().unwrap_or(&self.topic),
+                partition: None,
+                key: Some(subject.as_bytes()),
+                value: Some(&event),
+                headers: &[],
+            })
+        };
+        self.calls.persist("produce what takes a member out", send).await.map(|_| ())
+    }
+}
+
+impl Erased {
+    /// Says how many rows were read, and how many members found.
+    pub(super) fn counts(&self) -> String {
+        format!("{} read, {} found", counted(self.read, "row"), counted(self.found, "member"))
     }
 }
 
@@ -91,7 +122,7 @@ impl Erasing {
 struct Pass<'a> {
     of: &'a Erasing,
     producer: Option<&'a dyn Producer>,
-    seen: &'a mut dyn FnMut(&Erased),
+    shown: Seldom,
     erased: Erased,
 }
 
@@ -155,31 +186,10 @@ impl Pass<'_> {
             });
             erased.produced += at_once(AT_ONCE, events).await?.len() as u64;
         }
-        (self.seen)(&self.erased);
+        if self.shown.is_due(SHOWN) {
+            say(&self.erased.counts());
+        }
         Ok(())
-    }
-}
-
-impl Erasing {
-    async fn produce(
-        &self,
-        producer: &dyn Producer,
-        set: &Definition,
-        subject: &PostId,
-        member: &UserId,
-    ) -> anyhow::Result<()> {
-        let event = encode(set, subject, Direction::Remove, Said::Member(member), None, self.calls.now());
-        let event = event.expect("sets without a remove action were left out");
-        let send = || {
-            producer.send(Outgoing {
-                topic: set.topic.as_deref().unwrap_or(&self.topic),
-                partition: None,
-                key: Some(subject.as_bytes()),
-                value: Some(&event),
-                headers: &[],
-            })
-        };
-        self.calls.persist("produce what takes a member out", send).await.map(|_| ())
     }
 }
 

@@ -8,8 +8,8 @@ use tally_adapters::dynamodb::Rows;
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::{Deed, decode_value};
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
-use tally_core::ports::Outcome;
 use tally_core::ports::log::{Outgoing, Written};
+use tally_core::ports::{Outcome, Producer};
 use tally_core::topic::Offset;
 use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::{BEGAN, Store};
@@ -100,7 +100,7 @@ async fn carried_out(
         subject,
         topic: "likes".to_owned(),
     };
-    erasing.run(producer, |_| {}).await
+    erasing.run(producer).await
 }
 
 /// Erases likes. Returns the events that were produced, in order.

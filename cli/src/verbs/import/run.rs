@@ -15,7 +15,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer, TopicReader};
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Patience, Stop, Until};
+use tally_service::{Clock, Host, Patience, Stop, Until};
 
 use super::ImportArgs;
 use super::lines::{AT_ONCE, Line, Lines};
@@ -57,6 +57,8 @@ pub(super) struct Import {
     to: Target,
     partitions: u32,
     patience: Patience,
+    /// Never requested: an import that is interrupted ends as in a crash.
+    stop: Stop,
     settings: ImportArgs,
     /// The lines; `None` while a thread reads some.
     lines: Option<Lines>,
@@ -81,16 +83,11 @@ impl Import {
     ///
     /// # Errors
     /// The file or the topic cannot be read, or the place belongs to another import.
-    pub(super) async fn open(
-        to: Target,
-        settings: ImportArgs,
-        patience: Patience,
-        stop: &Stop,
-    ) -> anyhow::Result<Self> {
-        let patience = speaking(patience);
+    pub(super) async fn open(to: Target, settings: ImportArgs, host: &Host) -> anyhow::Result<Self> {
+        let (patience, stop) = (speaking(host.patience()), host.stop());
         let topic = &to.topic;
         let look = format!("look at the topic `{topic}`");
-        let logs = patience.persist(&look, Until::Requested(stop), || to.reader.logs()).await?;
+        let logs = patience.persist(&look, Until::Requested(&stop), || to.reader.logs()).await?;
         let (_, log) = logs.first().with_context(|| format!("the topic `{topic}` has no partitions"))?;
         let mut lines = Lines::open(settings.path())?;
         let first = lines.first().context("cannot read the file")?;
@@ -117,6 +114,7 @@ impl Import {
             lines: Some(lines),
             to,
             patience,
+            stop,
             settings,
             parser,
             place,
@@ -127,21 +125,21 @@ impl Import {
     /// Imports the rest of the file. Safe to repeat: events that are sent again end in the same rows.
     ///
     /// # Errors
-    /// The file cannot be read, the topic cannot be written, there are more rejected lines than are allowed, or a stop.
-    pub(super) async fn run(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        let ended = self.send_all(stop).await;
+    /// The file cannot be read, the topic cannot be written, or there are more rejected lines than are allowed.
+    pub(super) async fn run(&mut self) -> anyhow::Result<()> {
+        let ended = self.send_all().await;
         self.note()?;
         ended
     }
 
-    async fn send_all(&mut self, stop: &Stop) -> anyhow::Result<()> {
+    async fn send_all(&mut self) -> anyhow::Result<()> {
         loop {
-            let lines = stop.unless_requested(self.read()).await??;
+            let lines = self.read().await?;
             if lines.is_empty() {
                 return Ok(());
             }
             if !self.settings.dry_run {
-                stop.unless_requested(self.pace.turn(lines.len())).await?;
+                self.pace.turn(lines.len()).await;
             }
             let now = self.patience.clock().now();
             let fates: Vec<Fate> = lines.iter().map(|line| self.parser.fate(line, now)).collect();
@@ -150,7 +148,7 @@ impl Import {
                 let (acknowledged, fault) = if self.settings.dry_run {
                     (lines.len(), None)
                 } else {
-                    stop.unless_requested(self.to.send_all(&fates[done..], self.partitions)).await?
+                    self.to.send_all(&fates[done..], self.partitions).await
                 };
                 for (line, fate) in lines.iter().zip(&fates).skip(done).take(acknowledged) {
                     self.finish(line, fate)?;
@@ -161,7 +159,7 @@ impl Import {
                     tries = 0;
                 }
                 let what = format!("send line {}", self.place.lines + 1);
-                self.patience.pause(&what, fault, &mut tries, Until::Requested(stop)).await?;
+                self.patience.pause(&what, fault, &mut tries, Until::Requested(&self.stop)).await?;
             }
             self.keep_up()?;
         }

@@ -10,7 +10,7 @@ use tally_core::ports::TopicReader as _;
 use tally_service::Host;
 
 use super::{Status, within};
-use crate::desk::Desk;
+use crate::desk::{Desk, folds_of};
 use crate::ended;
 use crate::probe::{Found, Target};
 use crate::said::{ago, counted, ranges};
@@ -25,7 +25,8 @@ pub(super) async fn members(desk: &Desk, status: &mut Status) {
     if !desk.has_kafka() {
         return;
     }
-    let groups = [("consumers", &desk.group, &desk.topic), ("change-streamers", &desk.folds(), &desk.changes_topic)];
+    let folds = folds_of(&desk.connection.tables().prefix);
+    let groups = [("consumers", &desk.group, &desk.topic), ("change-streamers", &folds, &desk.changes_topic)];
     for (what, group, topic) in groups {
         let looked = async {
             let reader = desk.reader_of(group, topic)?;
@@ -104,6 +105,6 @@ mod tests {
 
     #[test]
     fn the_group_of_folds_is_the_change_streamers() {
-        assert_eq!(crate::desk::folds_of("blue-"), tally_change_streamer::group_of("blue-"));
+        assert_eq!(folds_of("blue-"), tally_change_streamer::group_of("blue-"));
     }
 }

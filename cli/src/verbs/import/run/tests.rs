@@ -8,7 +8,7 @@ use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::ports::log::Written;
 use tally_core::topic::Offset;
-use tally_service::{Host, Stopped, Switch};
+use tally_service::Host;
 
 use super::super::Format;
 use super::*;
@@ -95,23 +95,20 @@ fn moody(broker: &Broker, mood: impl Fn(u32) -> Option<Fault> + Send + Sync + 's
     Arc::new(Moody { broker: broker.clone(), sends: AtomicU32::new(0), mood: Box::new(mood), log: Mutex::default() })
 }
 
-/// Imports the file. Returns whether all of it is in the topic and all of its lines were events.
-async fn is_whole(
-    broker: &Broker,
-    producer: Arc<dyn Producer>,
-    settings: ImportArgs,
-    stop: Stop,
-) -> anyhow::Result<bool> {
+async fn opened(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportArgs) -> anyhow::Result<Import> {
     let to = Target { reader: Arc::new(broker.reader("import", "likes")), producer, topic: "likes".to_owned() };
-    let mut import = Import::open(to, settings, Host::new("import").patience(), &stop).await?;
-    match import.run(&stop).await {
-        Err(error) if !error.is::<Stopped>() => Err(error),
-        end => Ok(end.is_ok() && import.place.rejected() == 0),
-    }
+    Import::open(to, settings, &Host::new("import")).await
+}
+
+/// Imports the file. Returns whether all of its lines were events.
+async fn is_whole(broker: &Broker, producer: Arc<dyn Producer>, settings: ImportArgs) -> anyhow::Result<bool> {
+    let mut import = opened(broker, producer, settings).await?;
+    import.run().await?;
+    Ok(import.place.rejected() == 0)
 }
 
 async fn imported(broker: &Broker, settings: ImportArgs) -> anyhow::Result<bool> {
-    is_whole(broker, Arc::new(broker.clone()), settings, Switch::new().stop()).await
+    is_whole(broker, Arc::new(broker.clone()), settings).await
 }
 
 /// Returns post, user, action and time of each event in the topic, partition by partition and in order.
@@ -161,7 +158,7 @@ async fn the_last_line_about_a_user_and_a_post_is_last_in_the_log_whatever_fails
     // Some sends fail alone, so that later events are in the log before theirs.
     let producer =
         moody(&broker, |send| (send % 50 == 7 && send < 900).then(|| Fault::Transient("no answer".to_owned())));
-    let ended = is_whole(&broker, Arc::clone(&producer) as _, folder.settings(&text), Switch::new().stop()).await;
+    let ended = is_whole(&broker, Arc::clone(&producer) as _, folder.settings(&text)).await;
     assert!(ended.unwrap());
     let last = |lines: Vec<Vec<u8>>| {
         let mut last = std::collections::BTreeMap::new();
@@ -177,29 +174,20 @@ async fn the_last_line_about_a_user_and_a_post_is_last_in_the_log_whatever_fails
 }
 
 #[tokio::test]
-async fn an_import_that_was_stopped_goes_on_where_it_stopped_and_names_no_wrong_line_twice() {
+async fn an_import_that_failed_goes_on_where_it_ended_and_names_no_wrong_line_twice() {
     let (broker, folder) = (broker(), Folder::new());
     let mut lines: Vec<String> = (0..1_000).map(|n| line(n % 9, n, "like")).collect();
     lines.insert(3, "{\n".to_owned());
     lines.insert(900, "[]\n".to_owned());
     let settings = folder.settings(&lines.concat());
-    let switch = Switch::new();
-    let stopping = switch.clone();
-    let producer = moody(&broker, move |send| {
-        if send == 400 {
-            stopping.request();
-        }
-        None
-    });
-    let slow = ImportArgs { rate: 5_000, ..settings.clone() };
-    assert!(!is_whole(&broker, producer, slow, switch.stop()).await.unwrap());
-    let there = events(&broker).await.len();
-    assert!((400..900).contains(&there), "{there} were sent before it stopped");
+    let producer = moody(&broker, |send| (send >= 400).then(|| Fault::Fatal("denied".to_owned())));
+    is_whole(&broker, producer, settings.clone()).await.unwrap_err();
+    assert_eq!(events(&broker).await.len(), 399);
     assert!(!imported(&broker, settings.clone()).await.unwrap());
     let mut users: Vec<String> = events(&broker).await.into_iter().map(|(_, user, ..)| user).collect();
     users.sort();
     users.dedup();
-    assert_eq!(users.len(), 1_000);
+    assert_eq!((users.len(), events(&broker).await.len()), (1_000, 1_000));
     assert_eq!(folder.rejected(), [(4, "not_json".to_owned()), (901, "not_an_object".to_owned())]);
     let there = events(&broker).await.len();
     assert!(!imported(&broker, settings).await.unwrap(), "wrong lines are still wrong");
@@ -252,14 +240,8 @@ async fn a_file_whose_imported_lines_are_others_now_is_refused_and_one_that_grew
     assert_eq!(events(&broker).await.len(), 10);
 
     folder.settings(&(text.clone() + &line(1, 11, "like")));
-    let to = Target {
-        reader: Arc::new(broker.reader("import", "likes")),
-        producer: Arc::new(broker.clone()),
-        topic: "likes".to_owned(),
-    };
-    let stop = Switch::new().stop();
-    let mut import = Import::open(to, settings.clone(), Host::new("import").patience(), &stop).await.unwrap();
-    import.run(&stop).await.unwrap();
+    let mut import = opened(&broker, Arc::new(broker.clone()), settings.clone()).await.unwrap();
+    import.run().await.unwrap();
     assert_eq!(import.said(), "1 event sent of 1 line; with earlier runs 11 of 11");
 
     // The place of an earlier version does not say which bytes were imported.
@@ -302,7 +284,7 @@ async fn a_topic_that_grows_under_an_import_ends_it() {
         }
         None
     });
-    let said = is_whole(&broker, producer, folder.settings(&text), Switch::new().stop()).await.unwrap_err();
+    let said = is_whole(&broker, producer, folder.settings(&text)).await.unwrap_err();
     assert!(format!("{said:#}").contains("were partitions added?"), "{said:#}");
 }
 
