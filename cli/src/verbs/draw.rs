@@ -24,30 +24,26 @@ pub(crate) enum Verb {
     /// Says whether the record of who was first at a threshold is as it was written, and is what the log says: `true`,
     /// `false`, `gone` or `unread`. Exits with 1 if it is not, and with 69 where the log cannot be read or cannot say
     /// it: it is cut, or an event has a dead letter and may have counted all the same
-    Verify(Box<Args>),
-}
+    Verify {
+        /// The post, or another subject
+        #[arg(value_name = "POST")]
+        post: PostId,
+        /// The counter's name
+        #[arg(value_name = "COUNTER")]
+        counter: String,
+        /// The threshold
+        #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+        n: i64,
 
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Args {
-    /// The post, or another subject
-    #[arg(value_name = "POST")]
-    post: PostId,
-    /// The counter's name
-    #[arg(value_name = "COUNTER")]
-    counter: String,
-    /// The threshold
-    #[arg(value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
-    n: i64,
-
-    #[command(flatten)]
-    of: Where,
+        #[command(flatten)]
+        of: Box<Where>,
+    },
 }
 
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self::Verify(args) = self;
-        let Args { post, counter, n, of } = *args;
-        let desk = Desk::open(of).await?;
+        let Self::Verify { post, counter, n, of } = self;
+        let desk = Desk::open(*of).await?;
         let defined = desk.checkpoints.definitions().await.context("cannot read the counters")?;
         let invalid = |why: &str| Invalid::variable("COUNTER", format!("{counter:?} {why}"));
         let definition = defined.named(&counter).ok_or_else(|| invalid("is no counter of the deployment"))?;

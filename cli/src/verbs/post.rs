@@ -40,7 +40,18 @@ pub(crate) enum Verb {
         what: Box<What>,
     },
     /// Queues the counters of a post for an exact recount: the recount that watches runs it
-    Recount(Box<Recount>),
+    Recount {
+        /// The post, or the hashtag
+        #[arg(value_name = "ID")]
+        id: PostId,
+
+        /// This counter alone, by its name; may be given more than once
+        #[arg(long, value_name = "NAME")]
+        counter: Vec<String>,
+
+        #[command(flatten)]
+        change: Box<Changing>,
+    },
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -69,26 +80,12 @@ pub(crate) struct Show {
     of: Where,
 }
 
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Recount {
-    /// The post, or the hashtag
-    #[arg(value_name = "ID")]
-    id: PostId,
-
-    /// This counter alone, by its name; may be given more than once
-    #[arg(long, value_name = "NAME")]
-    counter: Vec<String>,
-
-    #[command(flatten)]
-    change: Changing,
-}
-
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
             Self::Show(show) => show.run().await,
             Self::Erase { id, what } => what.erase(Subject::Post(id), "post erase").await,
-            Self::Recount(recount) => recount.run().await,
+            Self::Recount { id, counter, change } => recount(&id, &counter, *change).await,
         }
     }
 }
@@ -130,25 +127,23 @@ impl Show {
     }
 }
 
-impl Recount {
-    async fn run(self) -> anyhow::Result<Answer> {
-        let Self { id, counter, change: Changing { writing, of } } = self;
-        let desk = Desk::open(of).await?;
-        let (mut keys, mut plan) = (Vec::new(), Vec::new());
-        for counter in seen::chosen(&desk, &id, &counter).await? {
-            let found = seen::counter(&desk, &counter, seen::Sources::default()).await?.counter.ok().flatten();
-            let stored = found.iter().flat_map(|counter| counter.parts.keys().copied());
-            let shards: BTreeSet<Shard> = desk.shards.all().chain(stored).collect();
-            plan.push(format!("queue {} row keys of the counter {} of {id}", shards.len(), counter.name));
-            keys.extend(shards.into_iter().map(|shard| RowKey { counter: counter.clone(), shard }));
-        }
-        let changed = writing.carry_out(&desk, "post recount", plan, async || {
-            for key in &keys {
-                let now = desk.clock.now();
-                desk.recounts.enqueue(key, QueueReason::Asked, now).await.context("cannot queue a row key")?;
-            }
-            Ok(format!("{} row keys queued: the recount that watches takes them up", keys.len()))
-        });
-        Ok(changed.await?.into())
+async fn recount(id: &PostId, counters: &[String], change: Changing) -> anyhow::Result<Answer> {
+    let Changing { writing, of } = change;
+    let desk = Desk::open(of).await?;
+    let (mut keys, mut plan) = (Vec::new(), Vec::new());
+    for counter in seen::chosen(&desk, id, counters).await? {
+        let found = seen::counter(&desk, &counter, seen::Sources::default()).await?.counter.ok().flatten();
+        let stored = found.iter().flat_map(|counter| counter.parts.keys().copied());
+        let shards: BTreeSet<Shard> = desk.shards.all().chain(stored).collect();
+        plan.push(format!("queue {} row keys of the counter {} of {id}", shards.len(), counter.name));
+        keys.extend(shards.into_iter().map(|shard| RowKey { counter: counter.clone(), shard }));
     }
+    let changed = writing.carry_out(&desk, "post recount", plan, async || {
+        for key in &keys {
+            let now = desk.clock.now();
+            desk.recounts.enqueue(key, QueueReason::Asked, now).await.context("cannot queue a row key")?;
+        }
+        Ok(format!("{} row keys queued: the recount that watches takes them up", keys.len()))
+    });
+    Ok(changed.await?.into())
 }

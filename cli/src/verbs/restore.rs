@@ -29,53 +29,53 @@ const LOOKED_AT: u64 = 100;
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Says whether the tables can be restored to a moment, and by which steps. Exits with 1 if they cannot
-    Plan(Box<Plan>),
+    Plan {
+        /// The moment, in milliseconds since 1970
+        #[arg(long, value_name = "MILLIS")]
+        to_time: u64,
+
+        /// What the names of the restored tables begin with: another prefix than these have
+        #[arg(long, value_name = "TEXT")]
+        to_prefix: String,
+
+        #[command(flatten)]
+        of: Box<Where>,
+    },
     /// Says whether tables that were restored fit each other and Kafka, before anything is started over them. Exits with 1 if not
-    Check(Box<Check>),
+    Check {
+        /// The moment that rows and counts were restored to, in milliseconds since 1970
+        #[arg(long, value_name = "MILLIS")]
+        to_time: u64,
+
+        #[command(flatten)]
+        of: Box<Where>,
+    },
 }
 
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
         match self {
-            Self::Plan(args) => args.run().await,
-            Self::Check(args) => args.run().await,
+            Self::Plan { to_time, to_prefix, of } => {
+                plan(&Desk::open(*of).await?, UnixMillis(to_time), &to_prefix).await
+            }
+            Self::Check { to_time, of } => check(&Desk::open(*of).await?, UnixMillis(to_time)).await,
         }
     }
 }
 
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Plan {
-    /// The moment, in milliseconds since 1970
-    #[arg(long, value_name = "MILLIS")]
-    to_time: u64,
-
-    /// What the names of the restored tables begin with: another prefix than these have
-    #[arg(long, value_name = "TEXT")]
-    to_prefix: String,
-
-    #[command(flatten)]
-    of: Where,
-}
-
-impl Plan {
-    async fn run(self) -> anyhow::Result<Answer> {
-        let Self { to_time, to_prefix, of } = self;
-        let desk = Desk::open(of).await?;
-        let mut points = Points::default();
-        let to = UnixMillis(to_time);
-        moment(&desk, to, &to_prefix, &mut points);
-        for table in desk.connection.examine().await {
-            let what = format!("{}: recovery", table.table);
-            points.asked(what, &table.recovery, "can be restored to a moment", "point-in-time recovery is off");
-        }
-        events(&desk, to, &mut points).await?;
-        let steps = steps(&desk, to, &to_prefix);
-        let lines: Vec<String> = (1..).zip(&steps).map(|(nth, step)| format!("{nth:2}. {step}")).collect();
-        let text = format!("{}\n{}", points.table(), lines.join("\n"));
-        Ok(Answer::new(json!({"points": points, "steps": steps}), text).wrong_if(points.is_bad()))
+async fn plan(desk: &Desk, to: UnixMillis, to_prefix: &str) -> anyhow::Result<Answer> {
+    let mut points = Points::default();
+    moment(desk, to, to_prefix, &mut points);
+    for table in desk.connection.examine().await {
+        let what = format!("{}: recovery", table.table);
+        points.asked(what, &table.recovery, "can be restored to a moment", "point-in-time recovery is off");
     }
+    events(desk, to, &mut points).await?;
+    let steps = steps(desk, to, to_prefix);
+    let lines: Vec<String> = (1..).zip(&steps).map(|(nth, step)| format!("{nth:2}. {step}")).collect();
+    let text = format!("{}\n{}", points.table(), lines.join("\n"));
+    Ok(Answer::new(json!({"points": points, "steps": steps}), text).wrong_if(points.is_bad()))
 }
-
 fn moment(desk: &Desk, to: UnixMillis, prefix: &str, points: &mut Points) {
     let now = desk.clock.now();
     let (verdict, detail) = if to > now {
@@ -173,41 +173,27 @@ fn utc(at: UnixMillis) -> String {
     format!("{}.{:03}", at.date().replace(' ', "T"), at.0 % 1_000)
 }
 
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Check {
-    /// The moment that rows and counts were restored to, in milliseconds since 1970
-    #[arg(long, value_name = "MILLIS")]
-    to_time: u64,
-
-    #[command(flatten)]
-    of: Where,
-}
-
-impl Check {
-    async fn run(self) -> anyhow::Result<Answer> {
-        let desk = Desk::open(self.of).await?;
-        let mut points = Points::default();
-        points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
-        for table in desk.connection.examine().await {
-            kept(&table, &mut points);
-        }
-        log(&desk, &mut points).await?;
-        let reader = desk.reader(&desk.topic)?;
-        let seen = Seen::look(&desk, &desk.topic).await?;
-        if seen.topic.is_none() {
-            points.add(seen.name.as_str(), Verdict::Bad, "nothing is known of it: tally topic adopt");
-        }
-        for part in &seen.parts {
-            start(&desk, &reader, part, UnixMillis(self.to_time), &mut points).await?;
-        }
-        let losses = desk.changes.losses().await.context("cannot read the losses")?;
-        let (is_inexact, good) = (losses.open().next().is_some(), "counts are inexact until an audit has gone through");
-        let bad = "no loss is open, so counts would be called exact: were the tables adopted";
-        points.asked("exactness", &Ok(is_inexact), good, bad);
-        Ok(points.into())
+async fn check(desk: &Desk, to: UnixMillis) -> anyhow::Result<Answer> {
+    let mut points = Points::default();
+    points.add("tables", Verdict::Good, format!("{} have the right keys, stream and index", desk.name()));
+    for table in desk.connection.examine().await {
+        kept(&table, &mut points);
     }
+    log(desk, &mut points).await?;
+    let reader = desk.reader(&desk.topic)?;
+    let seen = Seen::look(desk, &desk.topic).await?;
+    if seen.topic.is_none() {
+        points.add(seen.name.as_str(), Verdict::Bad, "nothing is known of it: tally topic adopt");
+    }
+    for part in &seen.parts {
+        start(desk, &reader, part, to, &mut points).await?;
+    }
+    let losses = desk.changes.losses().await.context("cannot read the losses")?;
+    let (is_inexact, good) = (losses.open().next().is_some(), "counts are inexact until an audit has gone through");
+    let bad = "no loss is open, so counts would be called exact: were the tables adopted";
+    points.asked("exactness", &Ok(is_inexact), good, bad);
+    Ok(points.into())
 }
-
 /// Checks that consumers begin to read a partition before the moment: the rows have nothing that came later.
 async fn start(
     desk: &Desk,

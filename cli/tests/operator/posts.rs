@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally_core::audit::QueueReason;
-use tally_core::audit::{AuditRun, Cause, Drift, RunRecord, RunScope, Summary};
+use tally_core::audit::{Cause, Drift, QueueReason, Summary};
 use tally_core::changes::Standing;
 
-use crate::stage::{Said, Stage};
+use crate::stage::{Said, Stage, audited};
 
 async fn explained(stage: &Stage, id: &str) -> (Said, Vec<String>) {
     let said = stage.tally(&format!("post show {id} --explain --fresh-within 2m -o json")).await;
@@ -45,15 +44,8 @@ async fn each_of_the_reasons_is_said() {
     stage.store().put("likes", &json!({"pk": "quarantined#1", "user_id": "u", "n": "many"})).await;
     stage.count("withheld", 5_000, &[("s2", 5_000)]).await;
     let drift = Drift { key: "withheld#2".to_owned(), before: 5_000, after: 2, cause: Cause::Drift };
-    let run = RunRecord {
-        run: AuditRun::beginning(stage.clock.now(), 1),
-        began: stage.clock.now(),
-        ended: Some(stage.clock.now()),
-        scope: RunScope::Audit,
-        dry_run: false,
-        summary: Summary { withheld: 1, examples: vec![drift], ..Summary::default() },
-    };
-    stage.recounts.put_run(&run).await.unwrap();
+    let summary = Summary { withheld: 1, examples: vec![drift], ..Summary::default() };
+    stage.recounts.put_run(&audited(stage.clock.now(), summary)).await.unwrap();
     for id in ["negative", "doubt", "quarantined", "withheld"] {
         let (said, why) = explained(&stage, id).await;
         let kind = if id == "quarantined" { "quarantine" } else { id };

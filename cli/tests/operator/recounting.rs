@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
+use tally_core::audit::Summary;
 use tally_core::ids::CounterId;
 use tally_core::time::UnixMillis;
 use tally_emulator::Config;
 use tally_testkit::process::run;
 
 use crate::changes::File;
-use crate::stage::{Stage, shown};
+use crate::stage::{Stage, audited, shown};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn posts_that_are_none_and_a_file_that_is_none_are_named() {
@@ -63,21 +63,15 @@ async fn a_count_that_was_edited_by_hand_is_shown_without_yes_and_right_with_it(
     streamer.stop(Duration::from_secs(10)).await;
 }
 
-/// The record of another process's run that began later than ours and has ended.
-fn others_run() -> RunRecord {
-    let began = UnixMillis(4_000_000_000_000);
-    let summary = Summary { corrected: 99, ..Summary::default() };
-    let (run, scope) = (AuditRun::beginning(began, 1), RunScope::Audit);
-    RunRecord { run, began, ended: Some(began), scope, dry_run: false, summary }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recount_answers_with_one_document_of_its_own_run() {
     let stage = Stage::unfollowed(Config { shards: 2, ..Config::default() }).await;
     let streamer = stage.streamer();
     stage.row("p#1", "u").await;
     stage.counted(&"p".parse().unwrap(), 1).await;
-    stage.recounts.put_run(&others_run()).await.unwrap();
+    // The run of another process began later than ours.
+    let others = audited(UnixMillis(4_000_000_000_000), Summary { corrected: 99, ..Summary::default() });
+    stage.recounts.put_run(&others).await.unwrap();
     let dry = stage.tally("recount p -o json").await;
     let answer = dry.json();
     assert_eq!((&answer["dry_run"], &answer["summary"]["corrected"]), (&json!(true), &json!(0)), "{answer}");

@@ -14,12 +14,13 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{self, Connection, Consistency, Usual};
 use tally_adapters::kafka;
 use tally_change_streamer as streamer;
+use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{DeploymentId, LossNumber, Place, Standing};
 use tally_core::fold::Stated;
 use tally_core::ids::{CounterId, ShardCount, StreamShard};
 use tally_core::ports::{ChangeStream, TopicReader};
-use tally_core::register::{Kept, LastRead, Topic, Version};
+use tally_core::register::{Kept, Topic, Version};
 use tally_core::relay::Fed;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
@@ -102,29 +103,20 @@ impl Stage {
         assert!(self.claims.replace_topic("likes", &seen, &to).await.unwrap());
     }
 
-    /// Claims a partition as a consumer does, and stores that its rows have come to `safe`, and to the time `safe_at`.
-    pub(crate) async fn come_to(&self, index: u32, safe: u64, safe_at: UnixMillis) {
+    /// Claims a partition as a consumer does. Stores that its rows have come to `safe`, or are where they were, and a
+    /// `change` of what is stored about them.
+    pub(crate) async fn keep(&self, index: u32, safe: Option<u64>, change: impl FnOnce(&mut Kept)) {
         let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
         let kept = claim.kept.unwrap_or(Kept::first(&self.topic().await, Offset(0)));
-        let kept = Kept { safe_at: Some(safe_at), ..kept.come_to([Offset(safe); 2], None, self.clock.now(), DAY) };
+        let safe = safe.map_or(kept.safe, Offset);
+        let mut kept = kept.come_to([safe; 2], None, self.clock.now(), DAY);
+        change(&mut kept);
         assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
     }
 
-    /// Stores that the partition has had misrouted events.
-    pub(crate) async fn was_misrouted(&self, index: u32) {
-        let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
-        let kept = Kept { misrouted: true, ..claim.kept.unwrap() };
-        let kept = kept.come_to([kept.safe; 2], kept.safe_at, self.clock.now(), DAY);
-        assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
-    }
-
-    /// Stores that another record than Kafka has at `at` was read there.
-    pub(crate) async fn read_another(&self, index: u32, at: u64) {
-        let (claim, _) = self.claims.raise(&partition(index)).await.unwrap();
-        let kept = claim.kept.unwrap();
-        let kept = kept.come_to([kept.safe; 2], kept.safe_at, self.clock.now(), DAY);
-        let kept = Kept { last: Some(LastRead { at: Offset(at), fingerprint: 1 }), ..kept };
-        assert!(self.claims.keep(&partition(index), claim.n, &kept).await.unwrap().is_some());
+    /// Stores that the rows of a partition have come to `safe`, and to the time `safe_at`.
+    pub(crate) async fn come_to(&self, index: u32, safe: u64, safe_at: UnixMillis) {
+        self.keep(index, Some(safe), |kept| kept.safe_at = Some(safe_at)).await;
     }
 
     /// Stores that everything in the topic is in the rows.
@@ -332,6 +324,12 @@ pub(crate) fn shown<const N: usize>(said: &Said, code: i32, texts: [&str; N]) {
     let text_of = if said.out.is_empty() { &said.err } else { &said.out };
     assert_eq!(said.code, Some(code), "{said:?}");
     texts.iter().for_each(|text| assert!(text_of.contains(text), "{text}: {said:?}"));
+}
+
+/// Returns the record of an audit that began and ended at this time.
+pub(crate) fn audited(at: UnixMillis, summary: Summary) -> RunRecord {
+    let (run, scope) = (AuditRun::beginning(at, 1), RunScope::Audit);
+    RunRecord { run, began: at, ended: Some(at), scope, dry_run: false, summary }
 }
 
 /// Returns the stored form of the version that a routed event at `offset` has.

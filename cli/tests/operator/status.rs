@@ -5,16 +5,14 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_core::audit::QueueReason;
-use tally_core::audit::{AuditRun, RunRecord, RunScope, Summary};
+use tally_core::audit::{QueueReason, Summary};
 use tally_core::changes::{Body, DeploymentId, LossNumber, Message, Standing};
 use tally_core::register::Generation;
-use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_testkit::process::run;
 use tokio::time::Instant;
 
-use crate::stage::{Stage, shown};
+use crate::stage::{Stage, audited, shown};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -129,7 +127,7 @@ async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
     };
     say(1, &post_of(0), 0).await;
     stage.catch_up().await;
-    stage.was_misrouted(1).await;
+    stage.keep(1, None, |kept| kept.misrouted = true).await;
     let status = async || stage.tally("status --late 10m -o json").await;
     let said = status().await;
     assert_eq!((said.code, &said.json()["misrouted"]), (Some(1), &json!([1])), "{said:?}");
@@ -197,25 +195,11 @@ async fn make_unwell(stage: &Stage) {
     stage.unread_for(HOUR).await;
     stage.put_aside(5).await;
     stage.recounts.enqueue(&"p#3".parse().unwrap(), QueueReason::Negative, stage.clock.now()).await.unwrap();
+    let now = stage.clock.now();
     let summary = Summary { withheld: 2, left: 2, ..Summary::default() };
-    let run = RunRecord {
-        run: AuditRun::beginning(stage.clock.now(), 1),
-        began: stage.clock.now(),
-        ended: Some(stage.clock.now()),
-        scope: RunScope::Audit,
-        dry_run: false,
-        summary,
-    };
-    stage.recounts.put_run(&run).await.unwrap();
-    let old = UnixMillis(stage.clock.now().0 - 40 * 86_400_000);
-    let old = RunRecord {
-        run: AuditRun::beginning(old, 2),
-        began: old,
-        ended: Some(old),
-        summary: Summary::default(),
-        ..run
-    };
-    stage.recounts.put_run(&old).await.unwrap();
+    stage.recounts.put_run(&audited(now, summary)).await.unwrap();
+    let old = now.minus(Duration::from_secs(40 * 86_400));
+    stage.recounts.put_run(&audited(old, Summary::default())).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

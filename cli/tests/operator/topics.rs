@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tally_core::ports::TopicReader;
-use tally_core::register::{Generation, Standstill, Topic, Version};
+use tally_core::register::{Generation, LastRead, Standstill, Topic, Version};
 use tally_core::topic::{Offset, Partition, TopicId};
 
 use crate::changes::File;
@@ -70,10 +70,7 @@ async fn a_topic_that_was_created_anew_is_read_from_its_start_in_the_next_genera
     stage.consumers().mark(&partition(1), Offset(40)).await.unwrap();
     stage.know(|topic| topic.id = TopicId("before".into())).await;
     for index in 0..2 {
-        let (claim, _) = stage.claims.raise(&partition(index)).await.unwrap();
-        let of_before = tally_core::register::Kept { topic: TopicId("before".into()), ..claim.kept.unwrap() };
-        let of_before = of_before.come_to([of_before.safe; 2], None, stage.clock.now(), Duration::from_secs(86_400));
-        stage.claims.keep(&partition(index), claim.n, &of_before).await.unwrap().unwrap();
+        stage.keep(index, None, |kept| kept.topic = TopicId("before".into())).await;
     }
     refused(&stage.tally("topic adopt").await, "say `--sums skip`");
     let before = stage.everything().await;
@@ -100,7 +97,8 @@ async fn a_log_that_lost_its_tail_and_has_grown_again_goes_on_in_a_new_generatio
     let stage = Stage::set().await;
     records(&stage, 0, 5).await;
     stage.come_to(0, 4, stage.clock.now()).await;
-    stage.read_another(0, 3).await;
+    let another = LastRead { at: Offset(3), fingerprint: 1 };
+    stage.keep(0, None, |kept| kept.last = Some(another)).await;
     let said = stage.tally("topic show").await;
     assert!(said.out.starts_with("partition 0: beyond_log: another record is at 3 than the one"), "{said:?}");
     stage.does("topic skip --partition 0 --to 2 --settle 0s", 0, []).await;

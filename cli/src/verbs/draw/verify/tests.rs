@@ -8,7 +8,7 @@ use tally_core::event::Rejection;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterKind, CounterName};
 use tally_core::ports::log::{Outgoing, Records};
-use tally_core::register::{Claim, Earlier, Generation, Kept as Stored, Past};
+use tally_core::register::{Claim, Generation, Kept};
 use tally_core::topic::TopicId;
 use tally_testkit::Store;
 
@@ -94,21 +94,7 @@ impl Stage {
         assert!(claims.replace_topic(TOPIC, &seen, &topic).await.unwrap());
         let (Claim { n, kept }, _) = claims.raise(&partition()).await.unwrap();
         let at = UnixMillis(kept.map_or(0, |kept| kept.at.0) + 1);
-        let (topic, generation, past) = (id.clone(), anew + 1, Past::default());
-        let kept = Stored {
-            topic,
-            generation,
-            safe: greatest,
-            safe_at: None,
-            earlier: Earlier::default(),
-            at,
-            greatest,
-            sent: greatest,
-            past,
-            replay: None,
-            misrouted: false,
-            last: None,
-        };
+        let kept = Kept { at, ..Kept::first(&topic, greatest) };
         assert!(claims.keep(&partition(), n, &kept).await.unwrap().is_some());
     }
 
