@@ -33,30 +33,27 @@ pub(crate) enum Verb {
     ///
     /// Where the configuration is lost with `checkpoints`: stop everything, create the log of changes anew, and say --shards,
     /// --brokers and, where there are more counters than likes, --counters. Kafka is read again from its start then.
-    Tables(Box<Args>),
-}
+    Tables {
+        /// Where the configuration is lost: the file that `tally counters apply` was given
+        #[arg(long, value_name = "FILE")]
+        counters: Option<PathBuf>,
 
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Args {
-    /// Where the configuration is lost: the file that `tally counters apply` was given
-    #[arg(long, value_name = "FILE")]
-    counters: Option<PathBuf>,
+        /// Where the configuration is lost: what becomes of events that add to sums and are in the topic by now
+        #[arg(long, value_enum, value_name = "WHAT")]
+        sums: Option<Sums>,
 
-    /// Where the configuration is lost: what becomes of events that add to sums and are in the topic by now
-    #[arg(long, value_enum, value_name = "WHAT")]
-    sums: Option<Sums>,
+        #[command(flatten)]
+        settle: Settle,
 
-    #[command(flatten)]
-    settle: Settle,
-
-    #[command(flatten)]
-    change: Changing,
+        #[command(flatten)]
+        change: Box<Changing>,
+    },
 }
 
 impl Verb {
     pub(crate) async fn run(self) -> anyhow::Result<Answer> {
-        let Self::Tables(args) = self;
-        let Args { counters, sums, settle, change: Changing { writing, of } } = *args;
+        let Self::Tables { counters, sums, settle, change } = self;
+        let Changing { writing, of } = *change;
         let (desk, is_lost) = Desk::open_unconfigured(of).await?;
         let seen = desk.checkpoints.seen_tables().await.context("cannot look at the tables")?;
         let change = if is_lost {

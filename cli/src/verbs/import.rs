@@ -1,10 +1,9 @@
 //! `tally import`: sends likes from a file to the topic, where consumers write them like any others. `lines` reads the
-//! file, `parse` makes events, `run` sends them, `place` keeps how far it is, and `rejected` lines that are no events.
+//! file, `parse` makes events, `run` sends them, and `place` keeps how far it is, and the lines that are no events.
 
 mod lines;
 mod parse;
 mod place;
-mod rejected;
 mod run;
 
 use std::path::{Path, PathBuf};

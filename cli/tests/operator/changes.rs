@@ -230,7 +230,7 @@ async fn what_is_erased_is_produced_and_no_row_is_touched_and_the_ledger_names_n
 #[tokio::test(flavor = "multi_thread")]
 async fn a_like_that_waits_in_kafka_is_waited_for_before_its_user_is_erased() {
     let stage = Stage::set().await;
-    stage.say("likes", 0, br#"{"post_id":"p","user_id":"u","action":"like"}"#, &[], std::time::Duration::ZERO).await;
+    stage.like(0, "p", "u").await;
     let before = stage.everything().await;
     let waits = "likes/0: 1 record not in the rows yet";
     stage.shows("user erase u", 0, [waits]).await;

@@ -8,7 +8,7 @@ use tally_adapters::kafka;
 use tally_core::ports::TopicReader;
 use tally_core::topic::Offset;
 
-use crate::stage::{Said, Stage, partition};
+use crate::stage::{Stage, partition, point};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -24,13 +24,6 @@ async fn restore(stage: &Stage, tables: Vec<(&str, Vec<Value>)>) {
     }
 }
 
-fn verdict(said: &Said, what: &str) -> String {
-    let points = said.json();
-    let points = points.as_array().or(points["points"].as_array()).unwrap();
-    let point = points.iter().find(|point| point["what"] == what);
-    point.unwrap_or_else(|| panic!("{what}: {said:?}"))["verdict"].as_str().unwrap().to_owned()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_says_whether_it_can_be_done_and_how() {
     let stage = Stage::set().await;
@@ -40,7 +33,11 @@ async fn a_plan_says_whether_it_can_be_done_and_how() {
         stage.tally(&format!("restore plan --to-time {at} --to-prefix {prefix} -o json")).await
     };
     let said = plan(now.minus(HOUR).0, "r-").await;
-    assert_eq!(["moment", "prefix", "likes/0"].map(|what| verdict(&said, what)), ["good", "good", "good"], "{said:?}");
+    assert_eq!(
+        ["moment", "prefix", "likes/0"].map(|what| point(&said, what)[0].clone()),
+        ["good", "good", "good"],
+        "{said:?}"
+    );
     let steps = said.json()["steps"].to_string();
     let set_back = "--group r-tally-consumer --topic likes --reset-offsets --to-datetime 20";
     assert!(steps.contains(set_back), "{steps}");
@@ -53,7 +50,7 @@ async fn a_plan_says_whether_it_can_be_done_and_how() {
     }
     for (at, prefix, what) in [(now.plus(HOUR).0, "r-", "moment"), (1, "r-", "moment"), (now.0, "", "prefix")] {
         let said = plan(at, prefix).await;
-        assert_eq!((said.code, verdict(&said, what).as_str()), (Some(1), "bad"), "{said:?}");
+        assert_eq!((said.code, point(&said, what)[0].as_str()), (Some(1), "bad"), "{said:?}");
     }
 }
 
@@ -78,7 +75,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     let said = check().await;
     assert_eq!(stage.everything().await, before);
     let bad = ["tables: ids", "likes/0", "exactness"];
-    assert_eq!(bad.map(|what| verdict(&said, what)), ["bad"; 3], "{said:?}");
+    assert_eq!(bad.map(|what| point(&said, what)[0].clone()), ["bad"; 3], "{said:?}");
     assert!(said.code == Some(1) && said.out.contains("reading begins at 2, behind events that the rows may not have"));
     assert!(said.out.contains("kafka-consumer-groups.sh"), "{said:?}");
 
@@ -88,7 +85,7 @@ async fn tables_of_a_moment_are_good_once_reading_begins_before_it() {
     consumers.mark(&partition(0), Offset(1)).await.unwrap();
     let said = check().await;
     let good = ["likes/0", "likes/1", "exactness", "tables: ids", "log of changes"];
-    assert_eq!(good.map(|what| verdict(&said, what)), ["good"; 5], "{said:?}");
+    assert_eq!(good.map(|what| point(&said, what)[0].clone()), ["good"; 5], "{said:?}");
     let losses = stage.changes.losses().await.unwrap();
     assert_eq!(losses.open().count(), 0, "of the tables that are there nothing was changed");
 }

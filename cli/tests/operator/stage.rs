@@ -212,6 +212,12 @@ impl Stage {
         self.producer.send(record, Duration::from_secs(30)).await.unwrap();
     }
 
+    /// Writes that a user likes a post, to a partition of the topic of likes.
+    pub(crate) async fn like(&self, partition: i32, post: &str, user: &str) {
+        let like = json!({"post_id": post, "user_id": user, "action": "like"}).to_string();
+        self.say("likes", partition, like.as_bytes(), &[], Duration::ZERO).await;
+    }
+
     /// Writes a dead letter about the record at `offset`, which would be an event now.
     pub(crate) async fn put_aside(&self, offset: u64) {
         self.put_aside_of(&self.deployment().await, offset).await;
@@ -344,4 +350,12 @@ pub(crate) fn partition(index: u32) -> Partition {
 /// Checks that a command was refused, and why.
 pub(crate) fn refused(said: &Said, why: &str) {
     assert!(said.code.is_some_and(|code| code != 0) && said.err.contains(why), "{why}: {said:?}");
+}
+
+/// Returns the verdict about a point that `tally doctor` or `tally restore` has checked, and the detail.
+pub(crate) fn point(said: &Said, what: &str) -> [String; 2] {
+    let json = said.json();
+    let points = json.as_array().or(json["points"].as_array()).unwrap();
+    let point = points.iter().find(|point| point["what"] == what).unwrap_or_else(|| panic!("{what}: {said:?}"));
+    ["verdict", "detail"].map(|name| point[name].as_str().unwrap().to_owned())
 }

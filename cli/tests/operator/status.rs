@@ -12,7 +12,7 @@ use tally_core::topic::Offset;
 use tally_testkit::process::run;
 use tokio::time::Instant;
 
-use crate::stage::{Stage, audited, shown};
+use crate::stage::{Stage, audited, point, shown};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -92,12 +92,11 @@ async fn with_kafka_away_the_rest_is_said_within_the_patience() {
 #[tokio::test(flavor = "multi_thread")]
 async fn misrouted_events_pauses_and_a_redis_that_is_dead_are_named() {
     let stage = Stage::set().await;
-    let away = TcpListener::bind("127.0.0.1:0").map(|listener| listener.local_addr().unwrap()).unwrap();
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // Both partitions have the events of one post: in one of them they are misrouted.
     for index in [0, 1] {
         for user in 0..3 {
-            let like = format!(r#"{{"post_id":"p","user_id":"u{user}","action":"like"}}"#);
-            stage.say("likes", index, like.as_bytes(), &[], Duration::ZERO).await;
+            stage.like(index, "p", &format!("u{user}")).await;
         }
     }
     stage.know(|topic| topic.is_paused = true).await;
@@ -121,11 +120,7 @@ fn post_of(index: u32) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
     let stage = Stage::set().await;
-    let like = |post: &str, user| format!(r#"{{"post_id":"{post}","user_id":"u{user}","action":"like"}}"#);
-    let say = async |index, post: &str, user| {
-        stage.say("likes", index, like(post, user).as_bytes(), &[], Duration::ZERO).await;
-    };
-    say(1, &post_of(0), 0).await;
+    stage.like(1, &post_of(0), "u").await;
     stage.catch_up().await;
     stage.keep(1, None, |kept| kept.misrouted = true).await;
     let status = async || stage.tally("status --late 10m -o json").await;
@@ -134,7 +129,7 @@ async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
     let wrong = said.json()["wrong"][0]["detail"].as_str().unwrap().to_owned();
     assert!(wrong.starts_with("likes/1: events lie in other partitions") && !wrong.contains("adopt"), "{wrong}");
     let post = post_of(1);
-    futures_util::future::join_all((0..1_000).map(|user| say(1, &post, user))).await;
+    futures_util::future::join_all((0..1_000).map(|_| stage.like(1, &post, "u"))).await;
     stage.catch_up().await;
     let said = status().await;
     assert_eq!((said.code, &said.json()["misrouted"]), (Some(0), &json!([])), "{said:?}");
@@ -149,9 +144,8 @@ async fn once_no_misrouted_events_come_any_more_nothing_is_wrong() {
 async fn events_from_before_partitions_were_added_are_not_misrouted() {
     let stage = Stage::set().await;
     // The topic had one partition until it had three events.
-    let like = format!(r#"{{"post_id":"{}","user_id":"u","action":"like"}}"#, post_of(1));
     for index in [0, 0, 0, 1] {
-        stage.say("likes", index, like.as_bytes(), &[], Duration::ZERO).await;
+        stage.like(index, &post_of(1), "u").await;
     }
     let begun = |number, begins: &[u64]| Generation { number, begins: begins.iter().copied().map(Offset).collect() };
     stage.know(|topic| topic.generations = vec![begun(1, &[0]), begun(2, &[3, 0])]).await;
@@ -206,7 +200,7 @@ async fn make_unwell(stage: &Stage) {
 async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
     let stage = Stage::set().await;
     make_unwell(&stage).await;
-    let away = TcpListener::bind("127.0.0.1:0").map(|listener| listener.local_addr().unwrap()).unwrap();
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
 
     let service = format!("http://{away}/readyz");
     let said = stage.shows(&format!("status --late 59m -o json --service {service}"), 1, []).await;
@@ -230,10 +224,8 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
         let one = wrong.as_array().unwrap().iter().find(|one| one["what"] == what).unwrap();
         one["detail"].as_str().unwrap().to_owned()
     };
-    assert!(
-        detail("partition halted").starts_with("likes/0: beyond_log: everything is done up to 5, but "),
-        "{said:?}"
-    );
+    let halted = "likes/0: beyond_log: everything is done up to 5, but ";
+    assert!(detail("partition halted").starts_with(halted), "{said:?}");
     assert_eq!(detail("rows are late"), "likes/1: complete up to 60 min ago, lag 1", "{said:?}");
     assert!(detail("changes are late").contains("shardId-late-3600 for 60 min, read by no process"), "{said:?}");
     assert_eq!(detail("counts are late"), "partitions 1 of 2: the oldest, partition 1, for 60 min", "{said:?}");
@@ -265,11 +257,6 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
     let before = stage.everything().await;
     let said = stage.tally("doctor -o json").await;
     assert_eq!(stage.everything().await, before, "permissions were tried, and nothing was changed");
-    let points = said.json();
-    let verdict = |what: &str| {
-        let point = points.as_array().unwrap().iter().find(|point| point["what"] == what);
-        point.unwrap_or_else(|| panic!("{what}: {said:?}"))["verdict"].as_str().unwrap().to_owned()
-    };
     for (what, expected) in [
         ("tables", "good"),
         ("configuration", "good"),
@@ -287,7 +274,7 @@ async fn the_doctor_says_what_is_not_as_it_has_to_be_and_what_the_engine_does_no
         ("likes: retention", "unknown"),
         ("changes: retention", "unknown"),
     ] {
-        assert_eq!(verdict(what), expected, "{what}: {said:?}");
+        assert_eq!(point(&said, what)[0], expected, "{what}: {said:?}");
     }
     assert_eq!(said.code, Some(1), "deletion protection is off");
     // From here on without Kafka.
@@ -309,22 +296,18 @@ async fn the_doctor_lists_everything_it_can_where_stream_and_configuration_are_m
     stage.store().delete("checkpoints", &json!({"id": "config"})).await;
     let said = run(stage.command("doctor -o json").env_remove("TALLY_BROKERS")).await;
     assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{said:?}");
-    let points = said.json();
-    let found = |what: &str| {
-        let point = points.as_array().unwrap().iter().find(|point| point["what"] == what);
-        let point = point.unwrap_or_else(|| panic!("{what}: {said:?}"));
-        format!("{} {}", point["verdict"].as_str().unwrap(), point["detail"].as_str().unwrap())
-    };
-    assert!(found("tables").starts_with("bad cannot use the tables"), "{said:?}");
-    assert!(found("likes: form").starts_with("bad table likes has no stream"), "{said:?}");
-    assert!(
-        found("configuration").starts_with("bad the checkpoints table has no `config`: no service has started yet"),
-        "{said:?}"
-    );
-    assert!(found("likes: stream").starts_with("unknown table likes has no stream"), "{said:?}");
-    assert!(found("clocks").starts_with("unknown "), "{said:?}");
-    assert!(found("recounts: permission").starts_with("good "), "{said:?}");
-    assert!(found("changes: retention").starts_with("unknown say --brokers"), "{said:?}");
+    for (what, verdict, detail) in [
+        ("tables", "bad", "cannot use the tables"),
+        ("likes: form", "bad", "table likes has no stream"),
+        ("configuration", "bad", "the checkpoints table has no `config`: no service has started yet"),
+        ("likes: stream", "unknown", "table likes has no stream"),
+        ("clocks", "unknown", ""),
+        ("recounts: permission", "good", ""),
+        ("changes: retention", "unknown", "say --brokers"),
+    ] {
+        let found = point(&said, what);
+        assert!(found[0] == verdict && found[1].starts_with(detail), "{what}: {said:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

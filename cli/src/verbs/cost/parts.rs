@@ -141,6 +141,8 @@ struct Derived {
     reads: f64,
     /// Write units for rows a month.
     units: f64,
+    /// Shards of the table's stream.
+    shards: f64,
     rows: f64,
 }
 
@@ -148,7 +150,7 @@ impl From<&Load> for Derived {
     fn from(load: &Load) -> Self {
         let (likes, rate, partitions) =
             (load.likes_per_day * DAYS, load.likes_per_day / DAY, f64::from(load.partitions));
-        let of_partition = rate / partitions;
+        let (of_partition, units) = (rate / partitions, likes * load.units_per_like);
         let gathered = (of_partition * load.linger.as_secs_f64()).max(1.0);
         Self {
             partitions,
@@ -159,7 +161,8 @@ impl From<&Load> for Derived {
             likes,
             rate,
             reads: load.reads_per_day.unwrap_or(load.likes_per_day * 10.0) * DAYS,
-            units: likes * load.units_per_like,
+            units,
+            shards: (units / (DAYS * DAY) / UNITS_PER_SHARD).ceil().max(1.0),
             rows: likes * load.months * load.kept,
         }
     }
@@ -172,6 +175,8 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
     let stored = of.rows * (load.row_bytes + ITEM_OVERHEAD) / GB;
     let each_month = stored * tables.storage_gb_month / load.months.max(1.0);
     let counts = |updates: f64, units: f64| of.likes / updates * units * write;
+    let processes = of.cpus * HOURS * (prices.fargate.arm_cpu_hour + GB_PER_CPU * prices.fargate.arm_gb_hour);
+    let stream = of.shards * READS_PER_SHARD * DAYS * DAY * tables.million_stream_reads / 1e6;
     vec![
         Part::new("rows", of.units * write, format!("{} write units a like, on demand", load.units_per_like)),
         Part {
@@ -200,10 +205,10 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
         ),
         Part::new("recovery to a moment", stored * tables.recovery_gb_month, "35 days, by the size of the table"),
         Part::new("load balancer", balancer(&of, prices), format!("{ANSWER_BYTES} bytes a read")),
-        Part::new("processes", processes(&of, prices), format!("{} vCPU of Fargate, arm64", number(of.cpus))),
+        Part::new("processes", processes, format!("{} vCPU of Fargate, arm64", number(of.cpus))),
         Part::new("kafka", kafka(load, prices), format!("{BROKERS} brokers, {RETENTION_DAYS} days kept")),
         Part::new("cache", NODES * HOURS * prices.cache.node_hour, format!("{NODES} nodes")),
-        Part::new("stream reads", stream(&of, prices), format!("{:.0} stream shards", shards(&of))),
+        Part::new("stream reads", stream, format!("{:.0} stream shards", of.shards)),
         Part {
             what: "claims and standings",
             least: state(&of, 0.0) * write,
@@ -219,7 +224,7 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
 
 /// Returns how many write units a month go into claims, standings and leases.
 fn state(of: &Derived, flushes: f64) -> f64 {
-    let a_second = of.partitions + of.partitions * (1.0 + flushes) + shards(of) * LEASES;
+    let a_second = of.partitions + of.partitions * (1.0 + flushes) + of.shards * LEASES;
     a_second * DAYS * DAY
 }
 
@@ -277,23 +282,11 @@ fn balancer(of: &Derived, prices: &Prices) -> f64 {
     an_hour / prices.load_balancer.capacity_unit_gb * prices.load_balancer.capacity_unit_hour * HOURS
 }
 
-fn processes(of: &Derived, prices: &Prices) -> f64 {
-    of.cpus * HOURS * (prices.fargate.arm_cpu_hour + GB_PER_CPU * prices.fargate.arm_gb_hour)
-}
-
 fn kafka(load: &Load, prices: &Prices) -> f64 {
     let a_day = load.likes_per_day * EVENT_BYTES / GB;
     BROKERS * HOURS * prices.kafka.broker_hour
         + a_day * DAYS * prices.kafka.ingress_gb
         + a_day * RETENTION_DAYS * prices.kafka.storage_gb_month
-}
-
-fn shards(of: &Derived) -> f64 {
-    (of.units / (DAYS * DAY) / UNITS_PER_SHARD).ceil().max(1.0)
-}
-
-fn stream(of: &Derived, prices: &Prices) -> f64 {
-    shards(of) * READS_PER_SHARD * DAYS * DAY * prices.dynamodb.million_stream_reads / 1e6
 }
 
 #[cfg(test)]
