@@ -9,11 +9,10 @@ use tally_core::ports::TopicReader;
 use tally_core::topic::Offset;
 
 use crate::changes::File;
-use crate::stage::{Stage, partition, refused, version};
+use crate::stage::{Stage, VIEWS, partition, refused, version};
 
 /// How many members the post has: so many that with another number of shards some rows would be elsewhere.
 const MEMBERS: i64 = 12;
-const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
 
 fn home(counter: &CounterId, member: &str, shards: u64) -> String {
     RowKey::of(counter, member, ShardCount::new(shards).unwrap()).to_string()

@@ -3,12 +3,13 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tally_adapters::dynamodb::Operation;
 use tally_core::ports::TopicReader;
 use tally_testkit::{Process, eventually};
 
-use crate::stage::{Stage, partition};
+use crate::stage::{Stage, VIEWS, partition};
 
 /// A temporary file, whose name no other test has.
 pub(crate) struct File(std::path::PathBuf);
@@ -36,14 +37,13 @@ impl Drop for File {
 }
 
 const EVENTS: &str = "{\"post_id\":\"p\",\"user_id\":\"u\",\"action\":\"like\"}\n{\"post_id\":\"p\",\"user_id\":\"v\",\"action\":\"like\"}\n";
-const COUNTERS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_yes_nothing_is_changed_and_with_it_a_reason_is_needed() {
     let stage = Stage::set().await;
     stage.put_aside(5).await;
-    stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
-    let file = File::of("dry.toml", COUNTERS);
+    stage.say("likes", 0, b"{}", &[], Duration::ZERO).await;
+    let file = File::of("dry.toml", VIEWS);
     stage.row("p#2", "u").await;
     let events = File::of("dry.ndjson", EVENTS);
     let before = stage.everything().await;
@@ -84,7 +84,7 @@ async fn a_change_is_on_the_ledger_with_who_and_why_and_what_it_came_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_fails_is_on_the_ledger_too() {
     let stage = Stage::set().await;
-    stage.say("likes", 0, b"{}", &[], std::time::Duration::ZERO).await;
+    stage.say("likes", 0, b"{}", &[], Duration::ZERO).await;
     let refused = tally_emulator::Rule::new(tally_emulator::Fault::InternalError { applied: Some(false) });
     stage.store().faults([refused.on("UpdateItem")]);
     stage.does("topic skip --partition 0 --to 1", 69, []).await;
@@ -123,7 +123,7 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     // A letter that is no event is named, and not sent.
     let headers = [("__connect.errors.topic", "likes"), ("__connect.errors.class.name", "not_json")];
     let at = [("__connect.errors.partition", "0"), ("__connect.errors.offset", "9")];
-    stage.say("likes.dlq", 0, b"{", &[headers, at].concat(), std::time::Duration::ZERO).await;
+    stage.say("likes.dlq", 0, b"{", &[headers, at].concat(), Duration::ZERO).await;
     let still = stage.made("dlq replay --reason not_json").await;
     assert_eq!(still.out, "1 letter still no event\nnothing to do\n", "{still:?}");
     let all = stage.made("dlq replay").await;
@@ -140,7 +140,7 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_are_defined_once() {
     let stage = Stage::set().await;
-    let file = File::of("counters.toml", COUNTERS);
+    let file = File::of("counters.toml", VIEWS);
     let apply = format!("counters apply {}", file.name());
     stage.does(&apply, 0, []).await;
     assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());

@@ -15,6 +15,8 @@ use tally_testkit::eventually;
 use crate::changes::File;
 use crate::stage::{PARTITIONS, Stage};
 
+/// How long a consumer may take to stop.
+const GRACE: Duration = Duration::from_secs(25);
 const ADOPT: &str = "topic adopt --topic moved --settle 0s";
 
 fn consumer_of(stage: &Stage, topic: &str) -> Running {
@@ -33,10 +35,6 @@ fn consumer_of(stage: &Stage, topic: &str) -> Running {
 async fn says(consumer: &Running, what: &str) {
     let readiness = consumer.host().readiness().clone();
     eventually(what, async || format!("{:?}", readiness.report()).contains(what)).await;
-}
-
-async fn stop(consumer: Running) {
-    consumer.stop(Duration::from_secs(25)).await;
 }
 
 /// Writes what `u` does to `p`, to the partition where it belongs.
@@ -64,13 +62,13 @@ async fn events_of_an_adopted_topic_count_and_consumers_of_the_one_before_stand_
     say(&stage, "likes", "like").await;
     let before = consumer_of(&stage, "likes");
     likes(&stage, true).await;
-    stop(before).await;
+    before.stop(GRACE).await;
     // It has the offset that the like has in the topic of the rows.
     say(&stage, "moved", "unlike").await;
     let early = consumer_of(&stage, "moved");
     says(&early, "the rows are of `likes`").await;
     likes(&stage, true).await;
-    stop(early).await;
+    early.stop(GRACE).await;
 
     stage.does(ADOPT, 0, []).await;
     let moved = consumer_of(&stage, "moved");
@@ -79,14 +77,8 @@ async fn events_of_an_adopted_topic_count_and_consumers_of_the_one_before_stand_
     let before = consumer_of(&stage, "likes");
     says(&before, "the rows are of `moved`").await;
     likes(&stage, false).await;
-    stop(before).await;
-    stop(moved).await;
-}
-
-/// Stores that consumers went over to the topic `moved`.
-async fn move_on(stage: &Stage) {
-    let seen = stage.checkpoints.usual().await.unwrap();
-    assert!(stage.checkpoints.move_usual(&seen, "moved").await.unwrap());
+    before.stop(GRACE).await;
+    moved.stop(GRACE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +88,8 @@ async fn no_verb_produces_to_the_topic_that_consumers_have_left_nor_looks_at_it_
     stage.row("p#2", "u").await;
     let file = File::of("moved.ndjson", "{\"post_id\":\"p\",\"user_id\":\"u\",\"action\":\"like\"}\n");
     stage.does("pause consumer --settle 0s", 0, []).await;
-    move_on(&stage).await;
+    let seen = stage.checkpoints.usual().await.unwrap();
+    assert!(stage.checkpoints.move_usual(&seen, "moved").await.unwrap());
     let before = stage.everything().await;
     for line in [
         "user erase u --yes --why test",

@@ -32,6 +32,8 @@ use tally_testkit::{Engines, Store};
 pub(crate) use tally_testkit::process::Done as Said;
 
 pub(crate) const PARTITIONS: u32 = 2;
+/// A file that defines a sum, for `tally counters apply`.
+pub(crate) const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
 /// Few shards, so that answers about a post are short.
 const SHARDS: u64 = 4;
 /// How long tombstones are kept.

@@ -8,9 +8,7 @@ use tally_core::register::{Generation, LastRead, Standstill, Topic, Version};
 use tally_core::topic::{Offset, Partition, TopicId};
 
 use crate::changes::File;
-use crate::stage::{Stage, partition, refused, version};
-
-const VIEWS: &str = "[[counters]]\nname = \"views\"\nkind = \"sum\"\nadd = \"view\"\n";
+use crate::stage::{Stage, VIEWS, partition, refused, version};
 
 async fn records(stage: &Stage, index: i32, count: u32) {
     for _ in 0..count {
