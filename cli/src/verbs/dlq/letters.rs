@@ -255,7 +255,7 @@ pub(super) async fn put_back_of(
     Ok(receipts)
 }
 
-pub(super) fn described(letter: &Letter<'_>) -> Described {
+fn described(letter: &Letter<'_>) -> Described {
     Described {
         topic: letter.from.map(|(topic, ..)| topic.to_owned()),
         partition: letter.from.map(|(_, partition, _)| partition),

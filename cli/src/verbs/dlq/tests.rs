@@ -10,7 +10,7 @@ use tally_core::topic::{Offset, Partition};
 use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::BEGAN;
 
-use super::letters::{Letters, described};
+use super::letters::Letters;
 use super::receipts::{receipt, receipt_headers};
 use super::replay::Replayed;
 use super::*;
@@ -229,15 +229,9 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
 #[tokio::test]
 async fn a_letter_is_described_in_one_line_whatever_it_says() {
     let broker = broker(&[b"\n"]).await;
-    let reader = broker.reader("test", "likes.dlq");
-    let (partition, log) = reader.logs().await.unwrap().remove(0);
-    let records = reader.read(&partition, log.start, log.end).await.unwrap();
-    let line =
-        serde_json::to_string(&described(&tally_consumer::letter::Letter::read(records.get(0).unwrap()))).unwrap();
-    assert_eq!(
-        line,
-        r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#
-    );
+    let found = list(&broker.reader("test", "likes.dlq"), (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    let line = r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#;
+    assert_eq!(serde_json::to_string(&found.letters[0]).unwrap(), line);
 }
 
 #[tokio::test]
