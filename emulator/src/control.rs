@@ -12,9 +12,10 @@ use serde_json::json;
 use tally_service::http::{names_one_host, same_site};
 
 use crate::emulator::Emulator;
+use crate::engine::Engine;
 use crate::engine::stream::Stream;
+use crate::engine::table::Table;
 use crate::engine::watch::{Changed, Watch};
-use crate::error::Error;
 use crate::fault::Rule;
 use crate::stats::{Stats, StreamStats, TableStats};
 use crate::value::Item;
@@ -53,18 +54,19 @@ impl Emulator {
     ) -> Result<Vec<String>, ControlError> {
         let mut state = self.state();
         let now = state.engine.now;
-        let stream = running(state.engine.stream_of_mut(table), table)?;
-        let cut = at
-            .map(|key| stream.schema.key_of(key))
-            .transpose()
-            .map_err(|error: Error| ControlError::BadKey(error.message))?;
+        let stream = running(&mut state.engine, table)?;
+        let cut = at.map(|key| stream.schema.key_of(key)).transpose();
+        let cut = cut.map_err(|error| ControlError::BadKey(error.message))?;
         let id = match (shard, &cut) {
             (Some(id), _) => Some(id.to_owned()),
             (None, Some(cut)) => stream.holding(cut).map(str::to_owned),
-            (None, None) => busiest(stream),
+            (None, None) => {
+                let open = stream.shards.values().filter(|shard| shard.is_open());
+                open.max_by_key(|shard| shard.written).map(|shard| shard.id.clone())
+            }
         };
         let id = id.ok_or_else(|| ControlError::NoStream(table.to_owned()))?;
-        if !stream.shard(&id).is_some_and(|shard| shard.is_open()) {
+        if !stream.shards.get(&id).is_some_and(|shard| shard.is_open()) {
             return Err(ControlError::NoShard(id));
         }
         stream.split(&id, cut, now).ok_or(ControlError::Uncuttable(id))
@@ -74,7 +76,7 @@ impl Emulator {
     pub fn roll_shards(&self, table: &str, shard: Option<&str>) -> Result<Vec<String>, ControlError> {
         let mut state = self.state();
         let now = state.engine.now;
-        let stream = running(state.engine.stream_of_mut(table), table)?;
+        let stream = running(&mut state.engine, table)?;
         let ids = shard.map_or_else(|| stream.open_ids(), |id| vec![id.to_owned()]);
         let mut children = Vec::new();
         for id in ids {
@@ -86,12 +88,12 @@ impl Emulator {
     /// Drops records of a stream early, of one shard or all, up to a sequence number or all. Returns the number of records.
     pub fn trim(&self, table: &str, shard: Option<&str>, sequence: Option<&str>) -> Result<usize, ControlError> {
         let mut state = self.state();
-        let stream = running(state.engine.stream_of_mut(table), table)?;
+        let stream = running(&mut state.engine, table)?;
         let sequence = match sequence {
             None => None,
             Some(text) => Some(stream.sequence_of(text).ok_or_else(|| ControlError::BadKey(text.to_owned()))?),
         };
-        if let Some(id) = shard.filter(|id| stream.shard(id).is_none()) {
+        if let Some(id) = shard.filter(|id| !stream.shards.contains_key(*id)) {
             return Err(ControlError::NoShard(id.to_owned()));
         }
         Ok(stream.trim(shard, sequence))
@@ -158,31 +160,24 @@ impl Emulator {
             ghosts_pending: state.ghosts.len(),
             ghosts_applied: state.ghosts_applied,
             panics: state.panics,
-            tables: state
-                .engine
-                .tables()
-                .map(|table| (table.name.clone(), table_stats(table)))
-                .collect::<BTreeMap<_, _>>(),
+            tables: state.engine.tables.iter().map(|(name, table)| (name.clone(), table_stats(table))).collect(),
         }
     }
 }
 
-fn table_stats(table: &crate::engine::table::Table) -> TableStats {
+fn table_stats(table: &Table) -> TableStats {
     let stream = table.stream.as_ref().map(|stream| StreamStats {
         label: stream.label.clone(),
         open_shards: stream.open_ids(),
-        shards: stream.shards().count(),
+        shards: stream.shards.len(),
         records: stream.records(),
     });
     TableStats { items: table.rows.len(), expiring: table.expiring(), bytes: table.bytes, stream }
 }
 
-fn running<'a>(stream: Option<&'a mut Stream>, table: &str) -> Result<&'a mut Stream, ControlError> {
+fn running<'a>(engine: &'a mut Engine, table: &str) -> Result<&'a mut Stream, ControlError> {
+    let stream = engine.tables.get_mut(table).and_then(|table| table.stream.as_mut());
     stream.ok_or_else(|| ControlError::NoStream(table.to_owned()))
-}
-
-fn busiest(stream: &Stream) -> Option<String> {
-    stream.shards().filter(|shard| shard.is_open()).max_by_key(|shard| shard.written).map(|shard| shard.id.clone())
 }
 
 #[derive(Debug, Deserialize)]

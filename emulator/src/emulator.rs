@@ -92,7 +92,8 @@ impl Emulator {
         request: Request<Bytes>,
         denied: Denied,
     ) -> Result<Response<Bytes>, Lost> {
-        let mut call = match envelope::open(&request) {
+        let opened = catch_unwind(AssertUnwindSafe(|| envelope::open(&request)));
+        let mut call = match opened.unwrap_or_else(|_| Err(self.state().panicked())) {
             Ok(call) => call,
             Err(error) => return Ok(self.answer(Err(error))),
         };
@@ -114,24 +115,25 @@ impl Emulator {
         under_way.call.take().expect("only the end of the way takes it")
     }
 
-    async fn carry_out(&self, call: Call, fault: Option<Fault>) -> Result<Result<Vec<u8>, Error>, Lost> {
+    async fn carry_out(&self, mut call: Call, fault: Option<Fault>) -> Result<Result<Vec<u8>, Error>, Lost> {
         match fault {
-            None | Some(Fault::Latency { .. }) => {
-                Ok(self.prepared(call).and_then(|call| self.state().run(call, false)))
+            None | Some(Fault::Latency { .. }) => Ok(self.state().run(call)),
+            Some(Fault::Unprocessed) => {
+                call.leave_some();
+                Ok(self.state().run(call))
             }
-            Some(Fault::Unprocessed) => Ok(self.state().run(call, true)),
             Some(fault @ (Fault::Throttle | Fault::Conflict)) => Ok(Err(self.state().refuse(&call, fault))),
             Some(fault @ Fault::InternalError { applied }) => {
                 let mut state = self.state();
                 let error = state.refuse(&call, fault);
                 if applied.unwrap_or_else(|| state.engine.rng.random()) {
                     // The client gets the error, whatever the outcome was.
-                    let _ = state.run(call, false);
+                    let _ = state.run(call);
                 }
                 Ok(Err(error))
             }
             Some(Fault::DropReply) => {
-                let _ = self.state().run(call, false);
+                let _ = self.state().run(call);
                 Err(Lost::Closed)
             }
             Some(Fault::Outage) => Err(Lost::Closed),
@@ -144,12 +146,6 @@ impl Emulator {
                 Err(Lost::Silent)
             }
         }
-    }
-
-    /// Parses the parts that need no state, so that other requests can use the state meanwhile.
-    fn prepared(&self, mut call: Call) -> Result<Call, Error> {
-        catch_unwind(AssertUnwindSafe(|| call.prepare())).map_err(|_| self.state().panicked())?;
-        Ok(call)
     }
 
     /// The HTTP response for an outcome.
@@ -203,7 +199,7 @@ impl State {
         while let Some(entry) = self.ghosts.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), call) = entry.remove_entry();
             self.engine.tick(due);
-            let _ = self.run(call, false);
+            let _ = self.run(call);
             self.ghosts_applied += 1;
         }
         self.engine.tick(now);
@@ -235,8 +231,8 @@ impl State {
     /// Applies the rules to each statement of a batch.
     fn strike(&mut self, batch: &mut BatchExecuteStatement, verdict: &mut Verdict) {
         for nth in 0..batch.len() {
-            let Some(action) = batch.action(nth) else { continue };
-            let touches = |table: &str| batch.statement_touches(nth, table);
+            let Some((action, touched)) = batch.target(nth) else { continue };
+            let touches = |table: &str| touched == table;
             let asked = Asked { operation: None, action: Some(action), touches: &touches };
             let struck = self.faults.decide(&asked, self.engine.now, &mut self.engine.rng);
             verdict.wait_for(struck);
@@ -250,9 +246,9 @@ impl State {
         }
     }
 
-    fn run(&mut self, call: Call, partly: bool) -> Result<Vec<u8>, Error> {
+    fn run(&mut self, call: Call) -> Result<Vec<u8>, Error> {
         let engine = &mut self.engine;
-        catch_unwind(AssertUnwindSafe(|| call.run(engine, partly))).unwrap_or_else(|_| Err(self.panicked()))
+        catch_unwind(AssertUnwindSafe(|| call.run(engine))).unwrap_or_else(|_| Err(self.panicked()))
     }
 
     fn panicked(&mut self) -> Error {

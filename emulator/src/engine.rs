@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     pub(crate) now: Millis,
     pub(crate) tokens: Tokens,
     throughput: Throughput,
-    tables: BTreeMap<String, Table>,
+    pub(crate) tables: BTreeMap<String, Table>,
     /// Disabled streams that can still be read.
     retired: Vec<Stream>,
     /// The newest stream label, so that no two streams have the same.
@@ -47,7 +47,7 @@ impl Engine {
     pub(crate) fn new(config: Config, now: Millis) -> Self {
         Self {
             rng: StdRng::seed_from_u64(config.seed),
-            throughput: Throughput::new(config.key_read_units, config.key_write_units),
+            throughput: Throughput::default(),
             config,
             now,
             tokens: Tokens::default(),
@@ -79,14 +79,6 @@ impl Engine {
         Some(self.tables.get_mut(table)?.expire_early(&mut context))
     }
 
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.tables.values()
-    }
-
-    pub(crate) fn find_table(&self, name: &str) -> Option<&Table> {
-        self.tables.get(name)
-    }
-
     pub(crate) fn table(&self, name: &str) -> Result<&Table, Error> {
         self.tables.get(name).ok_or_else(|| Error::not_found("Requested resource not found"))
     }
@@ -98,10 +90,6 @@ impl Engine {
     /// The ARN of a table.
     pub(crate) fn arn_of(&self, table: &str) -> String {
         format!("arn:aws:dynamodb:{}:000000000000:table/{table}", self.config.region)
-    }
-
-    pub(crate) fn add_table(&mut self, table: Table) {
-        self.tables.insert(table.name.clone(), table);
     }
 
     /// Deletes a table. Its stream can be read until its records expire.
@@ -135,10 +123,6 @@ impl Engine {
             .ok_or_else(|| Error::not_found(format!("Requested resource not found: Stream: {arn} not found")))
     }
 
-    pub(crate) fn stream_of_mut(&mut self, table: &str) -> Option<&mut Stream> {
-        self.tables.get_mut(table)?.stream.as_mut()
-    }
-
     pub(crate) fn write(&mut self, table: &str, key: &Key, new: Option<&Stored>) -> Result<(), Error> {
         let table = self.tables.get_mut(table).ok_or_else(|| Error::not_found("Requested resource not found"))?;
         let mut context = Context { now: self.now, config: &self.config, rng: &mut self.rng, by_service: false };
@@ -148,19 +132,28 @@ impl Engine {
 
     /// Refuses a request for `key` in `table` if the key has used up its throughput.
     pub(crate) fn admit(&self, used: Use, table: &str, key: &Key) -> Result<(), Error> {
-        if !self.throughput.limits(used) {
+        let Some(limit) = self.key_limit(used) else { return Ok(()) };
+        if self.throughput.admits(&(used, table.to_owned(), key.hash()), limit, self.now) {
             return Ok(());
         }
-        self.throughput.admit(used, self.table(table)?, key, self.now)
+        let table = self.table(table)?;
+        Err(Error::key_is_hot(used, &table.arn, table.provisioned.is_none()))
     }
 
     /// Adds the consumption of a request for `key` in `table`, in half units.
     pub(crate) fn spend(&mut self, used: Use, table: &str, key: &Key, halves: u64) {
-        if self.throughput.limits(used)
-            && let Some(table) = self.tables.get(table)
-        {
-            self.throughput.spend(used, table, key, halves, self.now);
+        if let Some(limit) = self.key_limit(used) {
+            self.throughput.spend((used, table.to_owned(), key.hash()), limit, halves, self.now);
         }
+    }
+
+    /// What a partition key may use in a second, in half units; `None` means no limit.
+    fn key_limit(&self, used: Use) -> Option<u64> {
+        let units = match used {
+            Use::Read => self.config.key_read_units,
+            Use::Write => self.config.key_write_units,
+        };
+        units.map(|units| 2 * u64::from(units))
     }
 
     /// The time that a read sees: `None` for now if it is consistent, otherwise a random time within the lag.

@@ -3,7 +3,7 @@
 use crate::engine::image::Image;
 use crate::engine::throughput::Use;
 use crate::json::Writer;
-use crate::value::{Invalid, Refusal};
+use crate::value::Invalid;
 
 /// The fixed list of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +179,7 @@ impl Error {
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {
-        let mut out = Writer::new();
-        out.object(|out| {
+        Writer::document(|out| {
             out.key("__type").string(&self.kind.wire_name());
             // These two exceptions use a capital letter; clients read both spellings.
             let is_capital = matches!(self.kind, Kind::TransactionCanceled | Kind::AccessDenied);
@@ -202,8 +201,7 @@ impl Error {
             if self.kind == Kind::TransactionCanceled {
                 out.key("CancellationReasons").array(|out| self.reasons.iter().for_each(|reason| reason.write(out)));
             }
-        });
-        out.finish()
+        })
     }
 }
 
@@ -224,14 +222,5 @@ impl Reason {
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
         Self::validation(invalid.0)
-    }
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Validation(invalid) => invalid.into(),
-            Refusal::Serialization(message) => Self::new(Kind::Serialization, message),
-        }
     }
 }

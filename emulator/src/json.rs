@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::engine::image::Image;
 use crate::expression::Projection;
-use crate::value::Item;
 
 /// Writes one JSON value, including the commas.
 pub(crate) struct Writer {
@@ -17,19 +16,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new() -> Self {
-        Self { out: Vec::with_capacity(256), comma: false }
-    }
-
     /// Writes one whole object.
     pub(crate) fn document(members: impl FnOnce(&mut Self)) -> Vec<u8> {
-        let mut out = Self::new();
-        out.object(members);
-        out.finish()
-    }
-
-    pub(crate) fn finish(self) -> Vec<u8> {
-        self.out
+        let mut writer = Self { out: Vec::with_capacity(256), comma: false };
+        writer.object(members);
+        writer.out
     }
 
     fn begin(&mut self) {
@@ -79,10 +70,6 @@ impl Writer {
         self.comma = true;
     }
 
-    pub(crate) fn item(&mut self, item: &Item) {
-        self.serialize(item);
-    }
-
     /// Writes a whole stored item.
     pub(crate) fn image(&mut self, image: &Image) {
         self.members(image.members());
@@ -92,7 +79,7 @@ impl Writer {
     pub(crate) fn parts(&mut self, image: &Image, projection: Option<&Projection>) {
         match projection {
             None => self.image(image),
-            Some(projection) => self.item(&projection.project(&image.item())),
+            Some(projection) => self.serialize(&projection.project(&image.item())),
         }
     }
 
@@ -103,24 +90,5 @@ impl Writer {
         self.out.extend_from_slice(members);
         self.out.push(b'}');
         self.comma = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Writer;
-
-    #[test]
-    fn commas_only_stand_between_elements() {
-        let text = Writer::document(|out| {
-            out.key("a").string("x\"\n");
-            out.key("b").array(|out| {
-                out.object(|_| ());
-                out.plain(1.5);
-                out.members(br#""k":{"S":"v"}"#);
-            });
-            out.key("c").plain(true);
-        });
-        assert_eq!(String::from_utf8(text).unwrap(), r#"{"a":"x\"\n","b":[{},1.5,{"k":{"S":"v"}}],"c":true}"#);
     }
 }

@@ -25,21 +25,12 @@ use serde::de::DeserializeOwned;
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
 use crate::fault::Fault;
-use crate::value::Refusal;
 
-/// An operation.
+/// An operation. The most frequent ones parse their expressions when they are decoded, since the engine serves one request at
+/// a time.
 trait Operation: DeserializeOwned {
-    /// Parses expressions and does what else needs no engine, which serves one request at a time. The request keeps its
-    /// meaning.
-    fn prepare(&mut self) {}
-
     /// Executes the request and writes the answer.
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error>;
-
-    /// Executes a part of the request, if the protocol has a way to answer so.
-    fn run_partly(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        self.run(engine)
-    }
 }
 
 /// Declares the operations of an API by name.
@@ -54,7 +45,7 @@ macro_rules! calls {
             /// Decodes the body of a request whose `X-Amz-Target` is `target`.
             pub(crate) fn decode(target: &str, body: &[u8]) -> Result<Self, Error> {
                 match target {
-                    $($(concat!($api, ".", stringify!($name)) => Ok(Self::$name(decode(body)?)),)*)*
+                    $($(concat!($api, ".", stringify!($name)) => Ok(Self::$name(serde_json::from_slice(body)?)),)*)*
                     _ => Err(Error::new(Kind::UnknownOperation, "")),
                 }
             }
@@ -66,17 +57,9 @@ macro_rules! calls {
                 }
             }
 
-            /// Does what needs no engine, so that other requests can use it meanwhile.
-            pub(crate) fn prepare(&mut self) {
+            /// Executes the request.
+            pub(crate) fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
                 match self {
-                    $($(Self::$name(request) => request.prepare(),)*)*
-                }
-            }
-
-            /// Executes the request, or a part of it if `partly`.
-            pub(crate) fn run(self, engine: &mut Engine, partly: bool) -> Result<Vec<u8>, Error> {
-                match self {
-                    $($(Self::$name(request) if partly => request.run_partly(engine),)*)*
                     $($(Self::$name(request) => request.run(engine),)*)*
                 }
             }
@@ -157,6 +140,15 @@ impl Call {
         }
     }
 
+    /// Leaves a part of a batch out, if the protocol has a way to answer so.
+    pub(crate) fn leave_some(&mut self) {
+        match self {
+            Self::BatchGetItem(request) => request.partly = true,
+            Self::BatchWriteItem(request) => request.partly = true,
+            _ => {}
+        }
+    }
+
     /// The request, if its statements have separate outcomes.
     pub(crate) fn as_batch(&mut self) -> Option<&mut BatchExecuteStatement> {
         match self {
@@ -168,14 +160,9 @@ impl Call {
     /// The number of actions in a transaction.
     fn actions(&self) -> Option<usize> {
         match self {
-            Self::TransactWriteItems(request) => Some(request.actions()),
+            Self::TransactWriteItems(request) => Some(request.actions),
             Self::TransactGetItems(request) => Some(request.actions()),
             _ => None,
         }
     }
-}
-
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
-    // No client of the protocol sends a blank body for an empty request.
-    serde_json::from_slice(body).map_err(|error| Refusal::from(error).into())
 }

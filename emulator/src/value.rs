@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-pub use self::wire::{Refusal, Values};
+pub use self::wire::Values;
 use crate::number::Number;
 
 /// The message of a `ValidationException`.

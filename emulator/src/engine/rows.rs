@@ -201,7 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::schema::{KeyAttribute, KeyType, Schema};
+    use crate::engine::schema::{KeyAttribute, Schema};
     use crate::value::{Item, Value};
 
     const LAG: Millis = 50;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn image(version: u64) -> Image {
-        let schema = Schema { hash: KeyAttribute { name: "v".to_owned(), key_type: KeyType::N }, range: None };
+        let schema = Schema { hash: KeyAttribute { name: "v".to_owned(), key_type: "N" }, range: None };
         Image::new(&Item::from_iter([("v".to_owned(), Value::N(i64::try_from(version).unwrap().into()))]), &schema)
     }
 

@@ -5,27 +5,11 @@ use crate::error::Error;
 use crate::limits::{HASH_KEY_BYTES, RANGE_KEY_BYTES};
 use crate::value::{Item, Value};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyType {
-    S,
-    N,
-    B,
-}
-
-impl KeyType {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::S => "S",
-            Self::N => "N",
-            Self::B => "B",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyAttribute {
     pub(crate) name: String,
-    pub(crate) key_type: KeyType,
+    /// The descriptor of its type: `S`, `N` or `B`.
+    pub(crate) key_type: &'static str,
 }
 
 /// A partition key, and optionally a sort key.
@@ -48,10 +32,10 @@ impl Schema {
     pub(crate) fn key_of_item(&self, item: &Item) -> Result<Key, Error> {
         self.key_with(|attribute| match item.get(&attribute.name) {
             None => Err(Error::parameters(format!("Missing the key {} in the item", attribute.name))),
-            Some(value) if value.type_code() != attribute.key_type.name() => Err(Error::parameters(format!(
+            Some(value) if value.type_code() != attribute.key_type => Err(Error::parameters(format!(
                 "Type mismatch for key {} expected: {} actual: {}",
                 attribute.name,
-                attribute.key_type.name(),
+                attribute.key_type,
                 value.type_code()
             ))),
             Some(value) => Ok(value),
@@ -66,7 +50,7 @@ impl Schema {
         }
         self.key_with(|attribute| {
             let value = key.get(&attribute.name).ok_or_else(mismatch)?;
-            if value.type_code() == attribute.key_type.name() { Ok(value) } else { Err(mismatch()) }
+            if value.type_code() == attribute.key_type { Ok(value) } else { Err(mismatch()) }
         })
     }
 

@@ -59,22 +59,8 @@ impl Shard {
         }
     }
 
-    pub(crate) fn append(&mut self, record: Record) {
-        self.written += 1;
-        self.log.push_back(record);
-    }
-
-    /// Drops every record older than `horizon`.
-    pub(crate) fn trim_older(&mut self, horizon: Millis) -> usize {
-        self.trim_while(|record| record.created < horizon)
-    }
-
-    /// Drops every record up to a sequence number.
-    pub(crate) fn trim_to(&mut self, sequence: u64) -> usize {
-        self.trim_while(|record| record.sequence <= sequence)
-    }
-
-    fn trim_while(&mut self, gone: impl Fn(&Record) -> bool) -> usize {
+    /// Drops records from the oldest on, and returns their number.
+    pub(crate) fn trim_while(&mut self, gone: impl Fn(&Record) -> bool) -> usize {
         let mut dropped = 0;
         while let Some(first) = self.log.pop_front_if(|first| gone(first)) {
             self.trimmed = first.sequence;

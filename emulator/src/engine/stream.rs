@@ -62,7 +62,7 @@ pub(crate) struct Stream {
     pub(crate) created: Millis,
     /// When it was disabled or its table deleted.
     pub(crate) disabled: Option<Millis>,
-    shards: BTreeMap<String, Shard>,
+    pub(crate) shards: BTreeMap<String, Shard>,
     /// The open shards by the start of their range. Together they cover the key space.
     open: BTreeMap<Key, String>,
     born: u32,
@@ -137,14 +137,6 @@ impl Stream {
         text.parse::<u128>().ok()?.checked_sub(BASE)?.try_into().ok()
     }
 
-    pub(crate) fn shard(&self, id: &str) -> Option<&Shard> {
-        self.shards.get(id)
-    }
-
-    pub(crate) fn shards(&self) -> impl DoubleEndedIterator<Item = &Shard> {
-        self.shards.values()
-    }
-
     pub(crate) fn open_ids(&self) -> Vec<String> {
         self.open.values().cloned().collect()
     }
@@ -157,11 +149,12 @@ impl Stream {
         let Some(shard) = self.open.range(..=change.key).next_back().and_then(|(_, id)| self.shards.get_mut(id)) else {
             return;
         };
-        shard.trim_older(horizon);
+        shard.trim_while(|record| record.created < horizon);
         let delayed = if delay == 0 { now } else { now.saturating_add(rng.random_range(0..=delay)) };
         let visible = shard.log.back().map_or(delayed, |last| last.visible.max(delayed));
         let Change { old, new, by_service, .. } = change;
-        shard.append(Record { sequence, created: now, visible, old, new, by_service });
+        shard.written += 1;
+        shard.log.push_back(Record { sequence, created: now, visible, old, new, by_service });
         let window = millis(config.stream_reorder);
         if window > 0 {
             shard.reorder_newest(rng.random_range(0..8), now, window);
@@ -224,23 +217,15 @@ impl Stream {
         }
         self.swept = now;
         if let Some(age) = config.roll_after.map(millis).filter(|age| *age > 0) {
-            let old: Vec<String> = self
-                .shards
-                .values()
-                .filter(|shard| shard.is_open() && shard.created.saturating_add(age) <= now)
-                .map(|s| s.id.clone())
-                .collect();
+            let is_old = |shard: &&Shard| shard.is_open() && shard.created.saturating_add(age) <= now;
+            let old: Vec<String> = self.shards.values().filter(is_old).map(|shard| shard.id.clone()).collect();
             for id in old {
                 self.roll(&id, now);
             }
         }
-        self.expire(now.saturating_sub(millis(config.stream_retention)));
-    }
-
-    /// Drops records from before `horizon`, and shards that were closed before it.
-    fn expire(&mut self, horizon: Millis) {
+        let horizon = now.saturating_sub(millis(config.stream_retention));
         for shard in self.shards.values_mut() {
-            shard.trim_older(horizon);
+            shard.trim_while(|record| record.created < horizon);
         }
         self.shards.retain(|_, shard| shard.end.is_none_or(|end| end.closed >= horizon));
     }
@@ -251,7 +236,7 @@ impl Stream {
         self.shards
             .values_mut()
             .filter(|shard| id.is_none_or(|id| shard.id == id))
-            .map(|shard| shard.trim_to(sequence))
+            .map(|shard| shard.trim_while(|record| record.sequence <= sequence))
             .sum()
     }
 

@@ -104,10 +104,6 @@ impl Table {
         }
     }
 
-    pub(crate) fn is_on_demand(&self) -> bool {
-        self.provisioned.is_none()
-    }
-
     pub(crate) fn partitions(&self) -> u64 {
         let Some((read, write)) = self.provisioned else { return ON_DEMAND_PARTITIONS };
         // A provisioned table begins with as many partitions as its units require, rounded up.

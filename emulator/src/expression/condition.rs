@@ -6,9 +6,9 @@ pub(super) mod parse;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use super::Placeholders;
 use super::parser;
 use super::path::Path;
-use super::{Kind, Placeholders};
 use crate::number::Number;
 use crate::value::{Invalid, Item, Value};
 
@@ -50,9 +50,10 @@ pub enum Comparator {
 }
 
 impl Condition {
-    /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item.
-    pub fn parse(kind: Kind, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        Node::parse(kind, text, placeholders).map(Self)
+    /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item. `parameter` names
+    /// it in errors.
+    pub fn parse(parameter: &'static str, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+        parser::parse(parameter, text, placeholders, parse::condition).map(Self)
     }
 
     /// Whether the condition is true for this item. An absent item has no attributes.
@@ -68,10 +69,6 @@ impl Condition {
 }
 
 impl Node {
-    pub(super) fn parse(kind: Kind, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        parser::parse(kind, text, placeholders, parse::condition)
-    }
-
     fn holds(&self, item: &Item) -> bool {
         match self {
             Self::And(all) => all.iter().all(|node| node.holds(item)),

@@ -1,7 +1,7 @@
 //! Key conditions: a hash key, and optionally a range of sort keys.
 
 use super::condition::{Comparator, Node, Operand};
-use super::{Kind, Placeholders};
+use super::{Condition, Placeholders};
 use crate::value::{Invalid, Value};
 
 /// A parsed `KeyConditionExpression`, not yet matched with a key schema.
@@ -30,7 +30,7 @@ pub enum RangeCondition {
 impl KeyCondition {
     /// Parses the text and resolves the placeholders.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        let node = Node::parse(Kind::KeyCondition, text, placeholders)?;
+        let Condition(node) = Condition::parse("KeyConditionExpression", text, placeholders)?;
         let mut conditions = Vec::new();
         collect(node, &mut conditions)?;
         Ok(Self(conditions))

@@ -1,10 +1,10 @@
 //! The parser of expressions: placeholders, reserved words, limits, and the format of errors.
 
+use super::Placeholders;
 use super::parsing::{Language, Parsing};
 use super::path::{MAX_INDEX, Path, Step, clash_among};
 use super::token::{Lexeme, Token, token_at};
 use super::words::is_reserved;
-use super::{Kind, Placeholders};
 use crate::value::{Invalid, Value};
 
 const MAX_SIZE: usize = 4096;
@@ -14,7 +14,8 @@ pub(super) type Parser<'a> = Parsing<'a, Expressions<'a>>;
 
 /// The context of an expression.
 pub(super) struct Expressions<'a> {
-    kind: Kind,
+    /// The request parameter, for error messages.
+    parameter: &'static str,
     placeholders: &'a mut Placeholders,
     operators: usize,
 }
@@ -28,7 +29,7 @@ impl Language for Expressions<'_> {
     }
 
     fn invalid(&self, reason: &str) -> Invalid {
-        Invalid::new(format!("Invalid {}: {reason}", self.kind))
+        Invalid::new(format!("Invalid {}: {reason}", self.parameter))
     }
 
     fn unexpected(parser: &Parsing<'_, Self>) -> Invalid {
@@ -71,12 +72,12 @@ impl Language for Expressions<'_> {
 
 /// Parses a whole expression with one rule of a grammar.
 pub(super) fn parse<'a, T>(
-    kind: Kind,
+    parameter: &'static str,
     text: &'a str,
     placeholders: &'a mut Placeholders,
     rule: impl FnOnce(&mut Parser<'a>) -> Result<T, Invalid>,
 ) -> Result<T, Invalid> {
-    let language = Expressions { kind, placeholders, operators: 0 };
+    let language = Expressions { parameter, placeholders, operators: 0 };
     if text.is_empty() {
         return Err(language.invalid("The expression can not be empty;"));
     }

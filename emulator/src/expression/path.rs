@@ -23,14 +23,6 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// The way in which two paths that should be independent clash.
-enum Clash {
-    /// One leads through, or to, the value of the other.
-    Overlap,
-    /// One treats a value as a map, and the other as a list.
-    Conflict,
-}
-
 impl Path {
     /// The path of a top-level attribute.
     pub(super) fn of(attribute: &str) -> Self {
@@ -51,14 +43,15 @@ impl Path {
         })
     }
 
-    /// Why these two paths cannot both be written or projected, if they cannot.
-    fn clash(&self, other: &Self) -> Option<Clash> {
+    /// Why these two paths cannot both be written or projected, if they cannot: one leads through, or to, the value of the
+    /// other, or one treats a value as a map, and the other as a list.
+    fn clash(&self, other: &Self) -> Option<&'static str> {
         if self.root != other.root {
             return None;
         }
         match self.steps.iter().zip(&other.steps).find(|(one, two)| one != two) {
-            None => Some(Clash::Overlap),
-            Some((Step::Field(_), Step::Index(_)) | (Step::Index(_), Step::Field(_))) => Some(Clash::Conflict),
+            None => Some("overlap"),
+            Some((Step::Field(_), Step::Index(_)) | (Step::Index(_), Step::Field(_))) => Some("conflict"),
             Some(_) => None,
         }
     }
@@ -68,14 +61,11 @@ impl Path {
 pub(super) fn clash_among(paths: &[&Path]) -> Option<String> {
     for (position, later) in paths.iter().enumerate() {
         for earlier in &paths[..position] {
-            let clash = match earlier.clash(later) {
-                None => continue,
-                Some(Clash::Overlap) => "overlap",
-                Some(Clash::Conflict) => "conflict",
-            };
-            return Some(format!(
-                "Two document paths {clash} with each other; must remove or rewrite one of these paths; path one: {earlier}, path two: {later}"
-            ));
+            if let Some(clash) = earlier.clash(later) {
+                return Some(format!(
+                    "Two document paths {clash} with each other; must remove or rewrite one of these paths; path one: {earlier}, path two: {later}"
+                ));
+            }
         }
     }
     None

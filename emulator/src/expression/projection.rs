@@ -2,43 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use super::Placeholders;
 use super::parser;
 use super::path::{Path, Step};
-use super::{Kind, Placeholders};
 use crate::value::{Invalid, Item, Value};
 
+/// Several paths in an item as a tree. No path leads through another one.
 #[derive(Clone, Debug)]
-pub struct Projection(Selection);
+pub struct Projection(BTreeMap<String, Part>);
 
 impl Projection {
     /// Parses the text and resolves the placeholders.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        let paths = parser::parse(Kind::Projection, text, placeholders, |parser| {
+        let paths = parser::parse("ProjectionExpression", text, placeholders, |parser| {
             let paths = parser.list(|parser| parser.path(&[]))?;
             parser.refuse_clashes(&paths.iter().collect::<Vec<_>>());
             Ok(paths)
         })?;
-        Ok(Self(Selection::of(paths.iter())))
+        Ok(Self::of(paths.iter()))
     }
 
-    /// The selected parts of this item. Absent ones are left out.
-    pub fn project(&self, item: &Item) -> Item {
-        self.0.project(item)
-    }
-}
-
-/// Several paths in an item as a tree. No path leads through another one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Selection(BTreeMap<String, Part>);
-
-#[derive(Clone, Debug)]
-enum Part {
-    Whole,
-    Fields(BTreeMap<String, Part>),
-    Elements(BTreeMap<usize, Part>),
-}
-
-impl Selection {
     pub(super) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {
@@ -47,9 +30,17 @@ impl Selection {
         Self(roots)
     }
 
-    pub(super) fn project(&self, item: &Item) -> Item {
+    /// The selected parts of this item. Absent ones are left out.
+    pub fn project(&self, item: &Item) -> Item {
         pick_fields(&self.0, item.as_map()).into()
     }
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Whole,
+    Fields(BTreeMap<String, Part>),
+    Elements(BTreeMap<usize, Part>),
 }
 
 impl Part {

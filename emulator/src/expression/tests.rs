@@ -4,7 +4,7 @@ mod updates;
 
 use std::collections::BTreeMap;
 
-use super::{Comparator, Condition, KeyCondition, KeyRange, Kind, Placeholders, Projection, RangeCondition, Update};
+use super::{Comparator, Condition, KeyCondition, KeyRange, Placeholders, Projection, RangeCondition, Update};
 use crate::value::{Item, Value};
 
 fn item(json: &str) -> Item {
@@ -40,19 +40,19 @@ fn sample() -> Item {
 }
 
 fn holds(text: &str) -> bool {
-    let condition = Condition::parse(Kind::Condition, text, &mut placeholders());
+    let condition = Condition::parse("ConditionExpression", text, &mut placeholders());
     condition.unwrap_or_else(|refusal| panic!("{text}: {refusal}")).holds(Some(&sample()))
 }
 
 fn condition_refusal(text: &str) -> String {
-    Condition::parse(Kind::Condition, text, &mut placeholders()).expect_err(text).0
+    Condition::parse("ConditionExpression", text, &mut placeholders()).expect_err(text).0
 }
 
 /// Parses a text with every grammar, and evaluates it if it is valid.
 fn attempt(text: &str) {
     let sample = sample();
-    for kind in [Kind::Condition, Kind::Filter] {
-        if let Ok(condition) = Condition::parse(kind, text, &mut placeholders()) {
+    for parameter in ["ConditionExpression", "FilterExpression"] {
+        if let Ok(condition) = Condition::parse(parameter, text, &mut placeholders()) {
             condition.holds(Some(&sample));
             condition.holds(None);
         }
@@ -237,7 +237,7 @@ fn placeholders_must_be_well_formed_and_used() {
     let given = || Placeholders::new(names("#n", "name"), values(":v")).unwrap();
     let after = |text: &str| {
         let mut open = given();
-        Condition::parse(Kind::Condition, text, &mut open).unwrap();
+        Condition::parse("ConditionExpression", text, &mut open).unwrap();
         open.finish().map_err(|refusal| refusal.0)
     };
     assert_eq!(after("#n = :v"), Ok(()));

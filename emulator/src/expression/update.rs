@@ -5,8 +5,7 @@ pub(super) mod parse;
 
 use super::parser;
 use super::path::Path;
-use super::projection::Selection;
-use super::{Kind, Placeholders};
+use super::{Placeholders, Projection};
 use crate::value::{Invalid, Item, Value};
 
 /// A parsed `UpdateExpression`.
@@ -44,7 +43,7 @@ pub(super) enum Operand {
 impl Update {
     /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item.
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        parser::parse(Kind::Update, text, placeholders, parse::clauses).map(Self)
+        parser::parse("UpdateExpression", text, placeholders, parse::clauses).map(Self)
     }
 
     /// Refuses an update of a key attribute.
@@ -70,6 +69,6 @@ impl Update {
 
     /// The parts that the update touches: of the old item for `UPDATED_OLD`, of the new one for `UPDATED_NEW`.
     pub fn touched(&self, item: &Item) -> Item {
-        Selection::of(self.0.iter().map(|action| &action.path)).project(item)
+        Projection::of(self.0.iter().map(|action| &action.path)).project(item)
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::journal::Journal;
-use crate::engine::table::{Context, Stored, Table};
+use crate::engine::table::{Stored, Table};
 use crate::error::{Error, Kind};
 use crate::json::Writer;
 
@@ -107,14 +107,23 @@ impl Operation for RestoreTableToPointInTime {
         if at < journal.since() || at > engine.now {
             return Err(Error::new(Kind::InvalidRestoreTime, "Not a valid restore time."));
         }
-        if engine.find_table(&self.target_table_name).is_some() {
+        if engine.tables.contains_key(&self.target_table_name) {
             let why = format!("Table already exists: {}", self.target_table_name);
             return Err(Error::new(Kind::TableAlreadyExists, why));
         }
-        let restored = self.restored(engine, at)?;
-        let answer = described("TableDescription", &restored);
-        engine.add_table(restored);
-        Ok(answer)
+        let everything = (Bound::Unbounded, Bound::Unbounded);
+        let now = source.rows.range(everything, true, None).map(|(key, image)| (key.clone(), image.clone()));
+        let mut items: BTreeMap<_, _> = now.collect();
+        journal.undo(&mut items, at);
+        let (schema, provisioned, indexes) = (source.schema.clone(), source.provisioned, source.indexes.clone());
+        let name = self.target_table_name;
+        let mut table = Table::new(name.clone(), schema, provisioned, engine);
+        table.indexes = indexes;
+        engine.tables.insert(name.clone(), table);
+        for (key, image) in items {
+            engine.write(&name, &key, Some(&Stored { item: image.item(), image }))?;
+        }
+        Ok(described("TableDescription", engine.table(&name)?))
     }
 }
 
@@ -130,23 +139,5 @@ impl RestoreTableToPointInTime {
             (Some(seconds), false) if seconds >= 0.0 => Ok((seconds * 1000.0).round() as Millis),
             _ => Err(Error::validation("Either RestoreDateTime or UseLatestRestorableTime has to be given")),
         }
-    }
-
-    fn restored(&self, engine: &mut Engine, at: Millis) -> Result<Table, Error> {
-        let source = engine.table(&self.source_table_name)?;
-        let everything = (Bound::Unbounded, Bound::Unbounded);
-        let now = source.rows.range(everything, true, None).map(|(key, image)| (key.clone(), image.clone()));
-        let mut items: BTreeMap<_, _> = now.collect();
-        if let Some(journal) = &source.journal {
-            journal.undo(&mut items, at);
-        }
-        let (schema, provisioned, indexes) = (source.schema.clone(), source.provisioned, source.indexes.clone());
-        let mut table = Table::new(self.target_table_name.clone(), schema, provisioned, engine);
-        table.indexes = indexes;
-        let mut context = Context { now: engine.now, config: &engine.config, rng: &mut engine.rng, by_service: false };
-        for (key, image) in items {
-            table.write(&key, Some(&Stored { item: image.item(), image }), &mut context);
-        }
-        Ok(table)
     }
 }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::Engine;
+use crate::engine::key::Key;
+use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::json::Writer;
 use crate::limits::KIB;
@@ -50,6 +53,12 @@ impl Consumed {
             // The entry API would need an owned name even if the key exists.
             None => drop(self.tables.insert(table.to_owned(), halves)),
         }
+    }
+
+    /// Adds a cost, which the key's throughput has to pay.
+    pub(super) fn pay(&mut self, used: Use, table: &str, key: &Key, halves: Halves, engine: &mut Engine) {
+        self.add(table, halves);
+        engine.spend(used, table, key, halves);
     }
 
     /// Writes the consumption of a request for one table.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::clock::Millis;
 use crate::engine::Engine;
-use crate::engine::schema::{KeyAttribute, Schema};
+use crate::engine::schema::KeyAttribute;
 use crate::engine::table::{LocalIndex, Table};
 use crate::error::Error;
 use crate::json::Writer;
@@ -25,7 +25,7 @@ pub(crate) struct DescribeTable {
 impl Operation for DescribeTable {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
-        let table = engine.find_table(&self.table_name).ok_or_else(|| {
+        let table = engine.tables.get(&self.table_name).ok_or_else(|| {
             Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
         })?;
         Ok(described("Table", table))
@@ -44,12 +44,8 @@ impl Operation for ListTables {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let limit = page_limit(self.limit, TABLES_PAGE)?;
         let after = self.exclusive_start_table_name;
-        let names: Vec<&str> = engine
-            .tables()
-            .map(|table| table.name.as_str())
-            .filter(|name| after.as_deref().is_none_or(|after| *name > after))
-            .take(limit + 1)
-            .collect();
+        let names = engine.tables.keys().filter(|name| after.as_ref().is_none_or(|after| *name > after));
+        let names: Vec<&String> = names.take(limit + 1).collect();
         let page = &names[..names.len().min(limit)];
         Ok(Writer::document(|out| {
             out.key("TableNames").serialize(page);
@@ -125,7 +121,7 @@ fn attribute_definitions(table: &Table) -> serde_json::Value {
         }
     }
     let define =
-        |attribute: &KeyAttribute| json!({"AttributeName": attribute.name, "AttributeType": attribute.key_type.name()});
+        |attribute: &KeyAttribute| json!({"AttributeName": attribute.name, "AttributeType": attribute.key_type});
     attributes.into_iter().map(define).collect()
 }
 
@@ -134,11 +130,6 @@ pub(super) fn key_schema(hash: &KeyAttribute, range: Option<&KeyAttribute>) -> s
     let element =
         |attribute: &KeyAttribute, key_type: &str| json!({"AttributeName": attribute.name, "KeyType": key_type});
     std::iter::once(element(hash, "HASH")).chain(range.map(|range| element(range, "RANGE"))).collect()
-}
-
-/// The description of a table's key schema.
-pub(super) fn schema_of(schema: &Schema) -> serde_json::Value {
-    key_schema(&schema.hash, schema.range.as_ref())
 }
 
 /// A time in the protocol's form: seconds with three decimals.

@@ -13,7 +13,7 @@ use crate::json::Writer;
 use crate::value::Item;
 
 use super::Operation;
-use super::capacity::{Consumed, Halves, Report, read_halves};
+use super::capacity::{Consumed, Report, read_halves};
 use super::params::{Names, ReturnValues, check_table_name, parse_projection, required};
 use super::write::{Action, Parameters, Verb};
 
@@ -26,13 +26,9 @@ pub(crate) type DeleteItem = Write<Delete>;
 
 /// Writes one item.
 #[derive(Debug, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Parameters", bound = "V: Single")]
 pub(crate) struct Write<V> {
-    parameters: Parameters,
-    /// The prepared request.
-    #[serde(skip)]
-    ready: Option<Box<Result<(Answer, Action), Error>>>,
-    #[serde(skip)]
+    ready: Box<Result<(ReturnValues, Report, Action), Error>>,
     verb: PhantomData<V>,
 }
 
@@ -57,51 +53,34 @@ impl Single for Delete {
     const VERB: Verb = Verb::Delete;
 }
 
+impl<V: Single> From<Parameters> for Write<V> {
+    fn from(parameters: Parameters) -> Self {
+        Self { ready: Box::new(read(V::VERB, parameters)), verb: PhantomData }
+    }
+}
+
+fn read(verb: Verb, parameters: Parameters) -> Result<(ReturnValues, Report, Action), Error> {
+    let mut returns = ReturnValues::parse(parameters.return_values.as_deref())?;
+    if verb != Verb::Update {
+        returns = returns.only_old()?;
+    }
+    refuse_metrics(parameters.return_item_collection_metrics.as_deref())?;
+    let report = Report::parse(parameters.return_consumed_capacity.as_deref())?;
+    check_table_name(&parameters.table_name)?;
+    Ok((returns, report, parameters.parse(verb)?))
+}
+
 impl<V: Single> Operation for Write<V> {
-    fn prepare(&mut self) {
-        self.ready = Some(Box::new(self.read()));
-    }
-
-    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let (answer, action) = match self.ready.take() {
-            Some(ready) => (*ready)?,
-            None => self.read()?,
-        };
-        answer.carry_out(action, engine)
-    }
-}
-
-impl<V: Single> Write<V> {
-    fn read(&mut self) -> Result<(Answer, Action), Error> {
-        let parameters = std::mem::take(&mut self.parameters);
-        let mut returns = ReturnValues::parse(parameters.return_values.as_deref())?;
-        if V::VERB != Verb::Update {
-            returns = returns.only_old()?;
-        }
-        refuse_metrics(parameters.return_item_collection_metrics.as_deref())?;
-        let report = Report::parse(parameters.return_consumed_capacity.as_deref())?;
-        check_table_name(&parameters.table_name)?;
-        Ok((Answer { returns, report }, parameters.parse(V::VERB)?))
-    }
-}
-
-/// The parts of the answer that a single write asks for.
-#[derive(Debug)]
-struct Answer {
-    returns: ReturnValues,
-    report: Report,
-}
-
-impl Answer {
-    fn carry_out(&self, mut action: Action, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let (returns, report, mut action) = (*self.ready)?;
         let key = action.key(engine.table(&action.table)?)?;
         let mut consumed = Consumed::default();
         let plan = action.carry_out(&key, engine, &mut consumed)?;
         Ok(Writer::document(|out| {
-            if let Some(returned) = plan.returned(self.returns, &action) {
+            if let Some(returned) = plan.returned(returns, &action) {
                 returned.write(out.key("Attributes"));
             }
-            consumed.write_one(out, self.report);
+            consumed.write_one(out, report);
         }))
     }
 }
@@ -159,12 +138,7 @@ pub(super) fn read_item(
     let as_of = engine.as_of(consistent);
     engine.admit(Use::Read, table, key)?;
     let found = engine.table(table)?.rows.get(key, as_of).cloned();
-    pay_read(table, key, read_halves(found.as_ref().map_or(0, Image::size), consistent), engine, consumed);
+    let halves = read_halves(found.as_ref().map_or(0, Image::size), consistent);
+    consumed.pay(Use::Read, table, key, halves, engine);
     Ok(found)
-}
-
-/// Adds the cost of a read.
-pub(super) fn pay_read(table: &str, key: &Key, halves: Halves, engine: &mut Engine, consumed: &mut Consumed) {
-    consumed.add(table, halves);
-    engine.spend(Use::Read, table, key, halves);
 }

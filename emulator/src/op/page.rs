@@ -11,30 +11,13 @@ use crate::engine::key::Key;
 use crate::engine::rows::Range;
 use crate::engine::table::Table;
 use crate::error::Error;
-use crate::expression::{Condition, Kind, Placeholders, Projection};
+use crate::expression::{Condition, Placeholders, Projection};
 use crate::json::Writer;
 use crate::limits::PAGE_BYTES;
 use crate::value::{Item, Values};
 
 use super::capacity::{Consumed, Halves, Report, read_halves};
 use super::params::{Names, check_limit, check_table_name, one_of};
-
-/// Checks `Select`, and returns whether only the number of items is asked for.
-fn counts_only(given: Option<&str>, has_projection: bool) -> Result<bool, Error> {
-    let words = ["", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES", "COUNT", "SPECIFIC_ATTRIBUTES"];
-    match one_of("select", given, &words.map(|word| (word, word)))? {
-        "SPECIFIC_ATTRIBUTES" if !has_projection => {
-            Err(Error::validation("Must specify the ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES"))
-        }
-        word @ ("ALL_ATTRIBUTES" | "ALL_PROJECTED_ATTRIBUTES" | "COUNT") if has_projection => {
-            Err(Error::validation(format!("Cannot specify the ProjectionExpression when choosing to get {word}")))
-        }
-        "ALL_PROJECTED_ATTRIBUTES" => {
-            Err(Error::validation("ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"))
-        }
-        word => Ok(word == "COUNT"),
-    }
-}
 
 /// The position of an `ExclusiveStartKey`.
 pub(super) fn start_key(table: &Table, key: &Item) -> Result<Key, Error> {
@@ -75,18 +58,31 @@ impl Parameters {
         let filter = self.filter_expression.as_deref();
         let projection = self.projection_expression.as_deref();
         Ok(ReadExpressions {
-            filter: filter.map(|text| Condition::parse(Kind::Filter, text, open)).transpose()?,
+            filter: filter.map(|text| Condition::parse("FilterExpression", text, open)).transpose()?,
             projection: projection.map(|text| Projection::parse(text, open)).transpose()?,
         })
     }
 
+    /// Checks `Select`, and returns whether only the number of items is asked for.
     pub(super) fn counts_only(&self, expressions: &ReadExpressions) -> Result<bool, Error> {
-        counts_only(self.select.as_deref(), expressions.projection.is_some())
+        let has_projection = expressions.projection.is_some();
+        let words = ["", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES", "COUNT", "SPECIFIC_ATTRIBUTES"];
+        match one_of("select", self.select.as_deref(), &words.map(|word| (word, word)))? {
+            "SPECIFIC_ATTRIBUTES" if !has_projection => {
+                Err(Error::validation("Must specify the ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES"))
+            }
+            word @ ("ALL_ATTRIBUTES" | "ALL_PROJECTED_ATTRIBUTES" | "COUNT") if has_projection => {
+                Err(Error::validation(format!("Cannot specify the ProjectionExpression when choosing to get {word}")))
+            }
+            "ALL_PROJECTED_ATTRIBUTES" => {
+                Err(Error::validation("ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"))
+            }
+            word => Ok(word == "COUNT"),
+        }
     }
 }
 
 /// The expressions of a page.
-#[derive(Default)]
 pub(super) struct ReadExpressions {
     pub(super) filter: Option<Condition>,
     pub(super) projection: Option<Projection>,
@@ -109,10 +105,9 @@ pub(super) struct Ask<'a> {
 impl Ask<'_> {
     /// Reads the page, and returns the answer and the cost.
     pub(super) fn answer(&self) -> (Vec<u8>, Halves) {
-        let mut out = Writer::new();
         let mut page = Page::default();
-        let mut cost = 0;
-        out.object(|out| {
+        let mut halves = 0;
+        let answer = Writer::document(|out| {
             if self.counts_only {
                 self.read(&mut page, None);
             } else {
@@ -123,13 +118,12 @@ impl Ask<'_> {
             if let Some(last) = page.last.filter(|_| page.cut) {
                 out.key("LastEvaluatedKey").members(last.key_members());
             }
+            halves = self.halves(&page);
             let mut consumed = Consumed::default();
-            let halves = self.halves(&page);
-            cost = halves;
             consumed.add(&self.table.name, halves);
             consumed.write_one(out, self.report);
         });
-        (out.finish(), cost)
+        (answer, halves)
     }
 
     /// The cost of the page. Each partition that it touches is rounded up by itself, even if it had no items.
@@ -161,27 +155,18 @@ impl Ask<'_> {
             *page.partitions.entry(key.partition(self.table.partitions())).or_default() += image.size();
             page.scanned += 1;
             page.last = Some(image);
-            if let Some(out) = out.as_deref_mut() {
-                page.count += usize::from(self.show(image, out));
-            } else {
-                let filter = self.expressions.filter.as_ref();
-                page.count += usize::from(filter.is_none_or(|filter| filter.holds(Some(&image.item()))));
+            let ReadExpressions { filter, projection } = self.expressions;
+            if filter.as_ref().is_none_or(|filter| filter.holds(Some(&image.item()))) {
+                page.count += 1;
+                if let Some(out) = out.as_deref_mut() {
+                    out.parts(image, projection.as_ref());
+                }
             }
             if self.limit == Some(page.scanned) {
                 page.cut = true;
                 return;
             }
         }
-    }
-
-    /// Writes an item if it passes the filter.
-    fn show(&self, image: &Image, out: &mut Writer) -> bool {
-        let ReadExpressions { filter, projection } = self.expressions;
-        if filter.as_ref().is_some_and(|filter| !filter.holds(Some(&image.item()))) {
-            return false;
-        }
-        out.parts(image, projection.as_ref());
-        true
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::schema::Schema;
 use crate::error::{Error, Kind};
-use crate::expression::partiql::{Body, Fields, Filter, no_item, target};
+use crate::expression::partiql::{Body, Fields, Filter, no_item};
 use crate::expression::{Condition, Statement};
 use crate::limits::STATEMENT_CHARS;
 use crate::value::{Item, Value};
@@ -28,7 +28,7 @@ const NO_BATCH_KEY: &str =
     "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
 /// A statement in a request.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct StatementRequest {
     #[serde(default)]
@@ -41,7 +41,7 @@ struct StatementRequest {
 }
 
 /// A parsed statement.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Prepared {
     statement: Statement,
     consistent: bool,
@@ -49,16 +49,6 @@ struct Prepared {
 }
 
 impl StatementRequest {
-    /// The statement's action and table.
-    fn target(&self) -> Option<(&'static str, std::borrow::Cow<'_, str>)> {
-        target(&self.statement)
-    }
-
-    /// Whether it reads or writes this table.
-    fn touches(&self, table: &str) -> bool {
-        self.target().is_some_and(|(_, touched)| touched == table)
-    }
-
     /// Checks the limits of a statement; `place` is its position in the request, for messages.
     fn check(&self, place: impl std::fmt::Display) -> Result<(), Error> {
         if !(1..=STATEMENT_CHARS).contains(&self.statement.chars().count()) {
@@ -168,7 +158,7 @@ fn check_keys(item: &Item, schema: &Schema) -> Result<(), Error> {
             let absent = format!("Key attribute should be present in the item: Key {}", attribute.name);
             return Err(Error::validation(absent));
         };
-        check_type(&attribute.name, value, attribute.key_type.name())?;
+        check_type(&attribute.name, value, attribute.key_type)?;
     }
     Ok(())
 }
@@ -187,7 +177,7 @@ fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Option<Item>, Error
     let mut key = Item::new();
     for attribute in schema.attributes() {
         let Some(value) = filter.take_value(&attribute.name)? else { return Ok(None) };
-        check_type(&attribute.name, &value, attribute.key_type.name())?;
+        check_type(&attribute.name, &value, attribute.key_type)?;
         key.insert(attribute.name.as_str(), value);
     }
     Ok(Some(key))

@@ -86,7 +86,7 @@ fn resume(range: &mut Range, start: Key, forward: bool) -> Result<(), Error> {
 /// Checks the types in a key condition.
 fn check_types(schema: &Schema, selected: &KeyRange) -> Result<(), Error> {
     let check = |attribute: &KeyAttribute, value: &Value| {
-        if value.type_code() == attribute.key_type.name() {
+        if value.type_code() == attribute.key_type {
             return Ok(());
         }
         Err(Error::parameters("Condition parameter type does not match schema type"))

@@ -13,7 +13,7 @@ use crate::json::Writer;
 use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARD_ID_CHARS, SHARDS_PAGE, STREAMS_PAGE};
 
 use super::Operation;
-use super::describe::{schema_of, seconds};
+use super::describe::{key_schema, seconds};
 use super::params::{constraint, one_of, page_limit, required};
 
 /// Lists the streams.
@@ -109,7 +109,8 @@ impl Operation for DescribeStream {
         let parent = self.shard_filter.map(|filter| filter.parent()).transpose()?;
         let start = self.exclusive_start_shard_id;
         let shards: Vec<&Shard> = stream
-            .shards()
+            .shards
+            .values()
             .filter(|shard| start.as_ref().is_none_or(|start| shard.id > *start))
             .filter(|shard| parent.is_none() || shard.parent == parent)
             .take(limit + 1)
@@ -121,7 +122,7 @@ impl Operation for DescribeStream {
                 out.key("StreamStatus").string(if stream.disabled.is_some() { "DISABLED" } else { "ENABLED" });
                 out.key("StreamViewType").string(stream.view.name());
                 out.key("CreationRequestDateTime").plain(seconds(stream.created));
-                out.key("KeySchema").serialize(&schema_of(&stream.schema));
+                out.key("KeySchema").serialize(&key_schema(&stream.schema.hash, stream.schema.range.as_ref()));
                 out.key("Shards").array(|out| page.iter().for_each(|shard| write_shard(stream, shard, out)));
                 if let (true, Some(last)) = (shards.len() > limit, page.last()) {
                     out.key("LastEvaluatedShardId").string(&last.id);
@@ -170,41 +171,23 @@ pub(crate) struct GetShardIterator {
     sequence_number: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum IteratorType {
-    TrimHorizon,
-    Latest,
-    At,
-    After,
-}
-
 impl Operation for GetShardIterator {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let now = engine.now;
         let stream = named_stream(self.stream_arn, engine)?;
         let shard_id = required("shardId", self.shard_id)?;
-        let shard = stream.shard(&shard_id).ok_or_else(|| no_shard(&shard_id, stream))?;
+        let shard = stream.shards.get(&shard_id).ok_or_else(|| no_shard(&shard_id, stream))?;
         let given = required("shardIteratorType", self.shard_iterator_type)?;
-        let types = [
-            ("TRIM_HORIZON", IteratorType::TrimHorizon),
-            ("LATEST", IteratorType::Latest),
-            ("AT_SEQUENCE_NUMBER", IteratorType::At),
-            ("AFTER_SEQUENCE_NUMBER", IteratorType::After),
-        ];
+        let types = ["TRIM_HORIZON", "LATEST", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"].map(|word| (word, word));
         let after = match (one_of("shardIteratorType", Some(&given), &types)?, self.sequence_number) {
-            (IteratorType::TrimHorizon, None) => shard.trimmed,
-            (IteratorType::Latest, None) => latest_visible(shard, now),
-            (IteratorType::At, Some(text)) => named_sequence(stream, shard, &text)?.saturating_sub(1),
-            (IteratorType::After, Some(text)) => named_sequence(stream, shard, &text)?,
-            (_, None) => {
-                return Err(Error::validation(format!(
-                    "A SequenceNumber must be specified with ShardIteratorType {given}"
-                )));
-            }
-            (_, Some(_)) => {
-                return Err(Error::validation(format!(
-                    "A SequenceNumber cannot be specified with ShardIteratorType {given}"
-                )));
+            ("TRIM_HORIZON", None) => shard.trimmed,
+            ("LATEST", None) => latest_visible(shard, now),
+            ("AT_SEQUENCE_NUMBER", Some(text)) => named_sequence(stream, shard, &text)?.saturating_sub(1),
+            ("AFTER_SEQUENCE_NUMBER", Some(text)) => named_sequence(stream, shard, &text)?,
+            (word, given) => {
+                let rule = if given.is_none() { "must" } else { "cannot" };
+                let refused = format!("A SequenceNumber {rule} be specified with ShardIteratorType {word}");
+                return Err(Error::validation(refused));
             }
         };
         let position = Position { stream: stream.arn.clone(), shard: shard_id, after };
@@ -255,15 +238,14 @@ impl Operation for GetRecords {
         let limit = page_limit(self.limit, RECORDS)?;
         let position = Position::parse(&required("shardIterator", self.shard_iterator)?, now)?;
         let stream = engine.stream(&position.stream)?;
-        let shard = stream.shard(&position.shard).ok_or_else(trimmed)?;
+        let shard = stream.shards.get(&position.shard).ok_or_else(trimmed)?;
         if position.after < shard.trimmed {
             return Err(trimmed());
         }
         let region = &engine.config.region;
         let mut bytes = 0;
         let mut after = position.after;
-        let mut out = Writer::new();
-        out.object(|out| {
+        Ok(Writer::document(|out| {
             out.key("Records").array(|out| {
                 let visible = shard.after(after).take(limit).take_while(|record| record.visible <= now);
                 for record in visible {
@@ -281,8 +263,7 @@ impl Operation for GetRecords {
                 let next = Position { after, ..position };
                 out.key("NextShardIterator").string(&next.token(now));
             }
-        });
-        Ok(out.finish())
+        }))
     }
 }
 

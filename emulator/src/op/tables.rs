@@ -56,7 +56,7 @@ impl Operation for CreateTable {
         definitions.refuse_unused(&schema, &indexes)?;
         let provisioned = provisioned(self.billing_mode.as_deref(), self.provisioned_throughput)?;
         let view = self.stream_specification.map(StreamSpecification::view).transpose()?.flatten();
-        if engine.find_table(&self.table_name).is_some() {
+        if engine.tables.contains_key(&self.table_name) {
             return Err(Error::new(Kind::ResourceInUse, format!("Table already exists: {}", self.table_name)));
         }
         let mut table = Table::new(self.table_name, schema, provisioned, engine);
@@ -67,7 +67,7 @@ impl Operation for CreateTable {
             table.stream = Some(new_stream(&table, view, label, engine));
         }
         let answer = described("TableDescription", &table);
-        engine.add_table(table);
+        engine.tables.insert(table.name.clone(), table);
         Ok(answer)
     }
 }
@@ -185,7 +185,7 @@ pub(crate) struct DeleteTable {
 impl Operation for DeleteTable {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         check_table_name(&self.table_name)?;
-        if engine.find_table(&self.table_name).is_some_and(|table| table.protected) {
+        if engine.tables.get(&self.table_name).is_some_and(|table| table.protected) {
             return Err(Error::validation(format!(
                 "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first. \
                  Table: {}",

@@ -17,28 +17,34 @@ use crate::value::Item;
 
 use super::Operation;
 use super::capacity::{Consumed, Report, read_halves, write_halves};
-use super::items::{pay_read, refuse_metrics};
+use super::items::refuse_metrics;
 use super::params::{Names, check_table_name, parse_projection, required, wrong_length};
 use super::write::{Action, Parameters, Plan, Verb};
 
 /// Executes up to a hundred writes, all or none.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(from = "TransactWriteRequest")]
 pub(crate) struct TransactWriteItems {
+    /// The number of actions.
+    pub(super) actions: usize,
+    ready: Result<Ready, Error>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TransactWriteRequest {
     #[serde(default)]
     transact_items: Vec<TransactWriteItem>,
     client_request_token: Option<String>,
     return_consumed_capacity: Option<String>,
     return_item_collection_metrics: Option<String>,
-    /// The prepared request.
-    #[serde(skip)]
-    ready: Option<Result<Ready, Error>>,
 }
 
 /// A transaction whose expressions are parsed.
 #[derive(Debug)]
 struct Ready {
     actions: Vec<Action>,
+    token: Option<String>,
     fingerprint: u64,
     report: Report,
 }
@@ -78,14 +84,8 @@ impl TransactWriteItem {
 }
 
 impl Operation for TransactWriteItems {
-    fn prepare(&mut self) {
-        self.ready = Some(self.read());
-    }
-
-    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let ready = self.ready.take().unwrap_or_else(|| self.read());
-        let Ready { actions, fingerprint, report } = ready?;
-        let token = self.client_request_token;
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let Ready { actions, token, fingerprint, report } = self.ready?;
         let keys = keys_of(&actions, engine)?;
         let replayed = match &token {
             Some(token) => engine.tokens.is_done(token, fingerprint, engine.now)?,
@@ -100,16 +100,18 @@ impl Operation for TransactWriteItems {
     }
 }
 
-impl TransactWriteItems {
-    pub(super) fn actions(&self) -> usize {
-        self.transact_items.len()
+impl From<TransactWriteRequest> for TransactWriteItems {
+    fn from(request: TransactWriteRequest) -> Self {
+        Self { actions: request.transact_items.len(), ready: request.read() }
     }
+}
 
-    fn read(&mut self) -> Result<Ready, Error> {
+impl TransactWriteRequest {
+    fn read(self) -> Result<Ready, Error> {
         refuse_metrics(self.return_item_collection_metrics.as_deref())?;
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         check_actions(self.transact_items.len())?;
-        let token = &self.client_request_token;
+        let token = self.client_request_token;
         if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
             return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
         }
@@ -117,7 +119,7 @@ impl TransactWriteItems {
         let mut fingerprint = Xxh64::new(0);
         let mut actions = Vec::with_capacity(self.transact_items.len());
         let mut bytes = 0;
-        for item in std::mem::take(&mut self.transact_items) {
+        for item in self.transact_items {
             let (verb, parameters) = item.into_parameters()?;
             check_table_name(&parameters.table_name)?;
             bytes += parameters.bytes();
@@ -129,7 +131,7 @@ impl TransactWriteItems {
         if bytes > TRANSACTION_BYTES {
             return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
         }
-        Ok(Ready { actions, fingerprint: fingerprint.finish(), report })
+        Ok(Ready { actions, token, fingerprint: fingerprint.finish(), report })
     }
 }
 
@@ -169,7 +171,7 @@ fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Res
     refuse_hot(Use::Write, actions.iter().map(|action| action.table.as_str()).zip(keys), engine)?;
     let mut plans = Vec::with_capacity(actions.len());
     for (action, key) in actions.iter_mut().zip(keys) {
-        plans.push(action.plan(key.clone(), engine.table(&action.table)?));
+        plans.push(action.plan(key, engine.table(&action.table)?));
     }
     if plans.iter().any(Result::is_err) {
         // The transaction was prepared, which is half of its cost.
@@ -181,11 +183,10 @@ fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Res
         return Err(Error::cancelled(plans.into_iter().map(reason).collect()));
     }
     let mut consumed = Consumed::default();
-    for (action, plan) in actions.into_iter().zip(plans.into_iter().flatten()) {
-        plan.consume(engine.table(&action.table)?, 2, &mut consumed);
-        engine.spend(Use::Write, &action.table, &plan.key, 2 * write_halves(plan.bytes()));
+    for ((action, key), plan) in actions.iter().zip(keys).zip(plans.into_iter().flatten()) {
+        consumed.pay(Use::Write, &action.table, key, 2 * write_halves(plan.bytes()), engine);
         if action.verb != Verb::Check {
-            engine.write(&action.table, &plan.key, plan.new.as_ref())?;
+            engine.write(&action.table, key, plan.new.as_ref())?;
         }
     }
     Ok(consumed)
@@ -270,7 +271,7 @@ impl Operation for TransactGetItems {
         let mut consumed = Consumed::default();
         for (table, key, image, _) in &read {
             let halves = 2 * read_halves(image.as_ref().map_or(0, Image::size), true);
-            pay_read(table, key, halves, engine, &mut consumed);
+            consumed.pay(Use::Read, table, key, halves, engine);
         }
         Ok(Writer::document(|out| {
             out.key("Responses").array(|out| {

@@ -10,7 +10,7 @@ use crate::engine::key::Key;
 use crate::engine::table::{Stored, Table};
 use crate::engine::throughput::Use;
 use crate::error::Error;
-use crate::expression::{Condition, Kind, Update};
+use crate::expression::{Condition, Update};
 use crate::json::Writer;
 use crate::limits::ITEM_BYTES;
 use crate::value::{Item, Values};
@@ -28,7 +28,7 @@ pub(crate) enum Verb {
 }
 
 /// The parameters of a write.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct Parameters {
     #[serde(default)]
@@ -76,7 +76,7 @@ impl Parameters {
         let update = self.update_expression.as_deref().filter(|_| verb == Verb::Update);
         let update = update.map(|text| Update::parse(text, &mut open)).transpose()?;
         let condition = self.condition_expression.as_deref();
-        let condition = condition.map(|text| Condition::parse(Kind::Condition, text, &mut open)).transpose()?;
+        let condition = condition.map(|text| Condition::parse("ConditionExpression", text, &mut open)).transpose()?;
         if update.is_some() || condition.is_some() {
             open.finish()?;
         } else {
@@ -106,8 +106,7 @@ pub(crate) struct Action {
 /// The effect of a write.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) key: Key,
-    pub(super) old: Option<Image>,
+    old: Option<Image>,
     pub(super) new: Option<Stored>,
 }
 
@@ -142,25 +141,23 @@ impl Action {
     pub(super) fn carry_out(&mut self, key: &Key, engine: &mut Engine, consumed: &mut Consumed) -> Result<Plan, Error> {
         engine.admit(Use::Write, &self.table, key)?;
         let table = engine.table(&self.table)?;
-        match self.plan(key.clone(), table) {
+        match self.plan(key, table) {
             Ok(plan) => {
-                plan.consume(table, 1, consumed);
-                engine.spend(Use::Write, &self.table, &plan.key, write_halves(plan.bytes()));
-                engine.write(&self.table, &plan.key, plan.new.as_ref())?;
+                consumed.pay(Use::Write, &self.table, key, write_halves(plan.bytes()), engine);
+                engine.write(&self.table, key, plan.new.as_ref())?;
                 Ok(plan)
             }
             Err(refused) => {
                 let halves = write_halves(table.rows.get(key, None).map_or(0, Image::size));
-                consumed.add(&self.table, halves);
-                engine.spend(Use::Write, &self.table, key, halves);
+                consumed.pay(Use::Write, &self.table, key, halves, engine);
                 Err(refused)
             }
         }
     }
 
     /// The effect of this write on the current item.
-    pub(super) fn plan(&mut self, key: Key, table: &Table) -> Result<Plan, Error> {
-        let old = table.rows.get(&key, None);
+    pub(super) fn plan(&mut self, key: &Key, table: &Table) -> Result<Plan, Error> {
+        let old = table.rows.get(key, None);
         let before = match (&self.condition, self.verb) {
             (None, Verb::Put | Verb::Delete | Verb::Check) => None,
             _ => old.map(Image::item),
@@ -173,7 +170,7 @@ impl Action {
         let new = match self.verb {
             Verb::Put => Some(std::mem::take(&mut self.subject)),
             Verb::Delete => None,
-            Verb::Check => return Ok(Plan { key, old: old.cloned(), new: None }),
+            Verb::Check => return Ok(Plan { old: old.cloned(), new: None }),
             // DynamoDB does not even check the paths then.
             Verb::Update if old.is_none() && self.update.as_ref().is_some_and(Update::only_removes) => None,
             Verb::Update => {
@@ -187,7 +184,7 @@ impl Action {
             }
         };
         let new = new.map(|item| Stored { image: Image::new(&item, &table.schema), item });
-        Ok(Plan { key, old: old.cloned(), new })
+        Ok(Plan { old: old.cloned(), new })
     }
 }
 
@@ -198,29 +195,6 @@ impl Plan {
         self.new.as_ref().map_or(0, |new| new.image.size()).max(old)
     }
 
-    /// Adds the cost of the write, multiplied by `price`.
-    pub(super) fn consume(&self, table: &Table, price: u64, consumed: &mut Consumed) {
-        consumed.add(&table.name, price * write_halves(self.bytes()));
-    }
-}
-
-/// An item, or parts of one, in an answer.
-#[derive(Debug)]
-pub(super) enum Returned {
-    Whole(Image),
-    Parts(Item),
-}
-
-impl Returned {
-    pub(super) fn write(&self, out: &mut Writer) {
-        match self {
-            Self::Whole(image) => out.image(image),
-            Self::Parts(item) => out.item(item),
-        }
-    }
-}
-
-impl Plan {
     /// The requested part of the item before or after the write, if there is any.
     pub(super) fn returned(&self, returns: ReturnValues, action: &Action) -> Option<Returned> {
         let touched = |item: &Item| action.update.as_ref().map(|update| update.touched(item));
@@ -235,6 +209,22 @@ impl Plan {
     }
 }
 
+/// An item, or parts of one, in an answer.
+#[derive(Debug)]
+pub(super) enum Returned {
+    Whole(Image),
+    Parts(Item),
+}
+
+impl Returned {
+    pub(super) fn write(&self, out: &mut Writer) {
+        match self {
+            Self::Whole(image) => out.image(image),
+            Self::Parts(item) => out.serialize(item),
+        }
+    }
+}
+
 /// Checks the item's size, and the types of its index keys.
 fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
     if item.size() > ITEM_BYTES {
@@ -242,11 +232,11 @@ fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
     }
     for index in &table.indexes {
         let Some(value) = item.get(&index.range.name) else { continue };
-        if value.type_code() != index.range.key_type.name() {
+        if value.type_code() != index.range.key_type {
             return Err(Error::parameters(format!(
                 "Type mismatch for Index Key {} Expected: {} Actual: {} IndexName: {}",
                 index.range.name,
-                index.range.key_type.name(),
+                index.range.key_type,
                 value.type_code(),
                 index.name
             )));

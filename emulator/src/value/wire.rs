@@ -7,7 +7,8 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use super::{Invalid, Value};
+use super::Value;
+use crate::error::{Error, Kind};
 
 /// Marks a validation error inside a reader's error, which can only contain text.
 const VALIDATION: &str = "ValidationException: ";
@@ -15,26 +16,19 @@ const VALIDATION: &str = "ValidationException: ";
 /// Marks our message for a value of a wrong type. Serde puts its own message before it.
 const EXPECTED: &str = "\u{1}";
 
-/// Why a body cannot be parsed, by DynamoDB's kind of exception.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// A `ValidationException`: the JSON is well-formed, but a value is not allowed.
-    Validation(Invalid),
-    /// A `SerializationException`: it is not the JSON of this protocol.
-    Serialization(String),
-}
-
-impl From<serde_json::Error> for Refusal {
+/// A body that cannot be parsed is a `ValidationException` if it is well-formed JSON with a value that is not allowed, and a
+/// `SerializationException` if it is not the JSON of this protocol.
+impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         let located = error.to_string();
         let position = format!(" at line {} column {}", error.line(), error.column());
         let message = located.strip_suffix(&position).unwrap_or(&located);
         match message.strip_prefix(VALIDATION) {
-            Some(rule) if error.is_data() => Self::Validation(Invalid::new(rule)),
+            Some(rule) if error.is_data() => Self::validation(rule),
             _ if error.is_data() => absent(message)
                 .or_else(|| unsupported(message))
-                .unwrap_or_else(|| Self::Serialization(words(message).to_owned())),
-            _ => Self::Serialization(message.to_owned()),
+                .unwrap_or_else(|| Self::new(Kind::Serialization, words(message))),
+            _ => Self::new(Kind::Serialization, message),
         }
     }
 }
@@ -44,7 +38,7 @@ fn words(message: &str) -> &str {
 }
 
 /// The error for a missing member. Null counts as missing.
-fn absent(message: &str) -> Option<Refusal> {
+fn absent(message: &str) -> Option<Error> {
     let name = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     let at = match name {
         Some(name) => {
@@ -54,15 +48,14 @@ fn absent(message: &str) -> Option<Refusal> {
         None if message.starts_with("invalid type: null, ") => String::new(),
         None => return None,
     };
-    let rule =
-        format!("1 validation error detected: Value null{at} failed to satisfy constraint: Member must not be null");
-    Some(Refusal::Validation(Invalid::new(rule)))
+    let rule = "failed to satisfy constraint: Member must not be null";
+    Some(Error::validation(format!("1 validation error detected: Value null{at} {rule}")))
 }
 
 /// The error for a parameter that is not implemented: it is refused by name instead of being ignored.
-fn unsupported(message: &str) -> Option<Refusal> {
+fn unsupported(message: &str) -> Option<Error> {
     let (name, _) = message.strip_prefix("unknown field `")?.split_once('`')?;
-    Some(Refusal::Validation(Invalid::new(format!("The parameter {name} is not supported by this emulator"))))
+    Some(Error::validation(format!("The parameter {name} is not supported by this emulator")))
 }
 
 /// `ExpressionAttributeValues`. An error in a value names its key.

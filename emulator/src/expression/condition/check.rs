@@ -1,24 +1,14 @@
 //! The checks of conditions that need no item, for expressions and for statements.
 
+use super::parse::TermKind;
 use super::{Comparator, Node, Operand};
 use crate::value::Value;
 
 const MAX_IN_OPERANDS: usize = 100;
 const TYPES: [&str; 10] = ["S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M"];
 
-/// The meaning of a function call.
-pub(in crate::expression) enum Called {
-    Operand(Operand),
-    /// A function with a truth value: a condition, but not an operand.
-    Condition(&'static str, Node),
-}
-
 /// Interprets a function call. An error is one of syntax.
-pub(in crate::expression) fn call(
-    name: &str,
-    arguments: Vec<Operand>,
-    refusals: &mut Vec<String>,
-) -> Result<Called, String> {
+pub(super) fn call(name: &str, arguments: Vec<Operand>, refusals: &mut Vec<String>) -> Result<TermKind, String> {
     let (name, arity) = match name {
         "attribute_exists" => ("attribute_exists", 1),
         "attribute_not_exists" => ("attribute_not_exists", 1),
@@ -48,19 +38,19 @@ pub(in crate::expression) fn call(
         }
         _ => Node::Contains(first, second),
     };
-    Ok(Called::Condition(name, node))
+    Ok(TermKind::Function(name, Box::new(node)))
 }
 
-fn unary(name: &'static str, argument: Operand, refusals: &mut Vec<String>) -> Result<Called, String> {
+fn unary(name: &'static str, argument: Operand, refusals: &mut Vec<String>) -> Result<TermKind, String> {
     if name == "size" {
         types(name, &[&argument], &["S", "B", "SS", "NS", "BS", "L", "M"], refusals);
-        return Ok(Called::Operand(Operand::Size(Box::new(argument))));
+        return Ok(TermKind::Operand(Operand::Size(Box::new(argument))));
     }
     let Operand::Path(path) = argument else {
         return Err(format!("Operator or function requires a document path; operator or function: {name}"));
     };
     let node = if name == "attribute_exists" { Node::Exists(path) } else { Node::NotExists(path) };
-    Ok(Called::Condition(name, node))
+    Ok(TermKind::Function(name, Box::new(node)))
 }
 
 fn type_name(operand: &Operand, refusals: &mut Vec<String>) -> String {
@@ -81,26 +71,21 @@ fn type_name(operand: &Operand, refusals: &mut Vec<String>) -> String {
     code.clone()
 }
 
-pub(in crate::expression) fn comparison(
-    left: &Operand,
-    comparator: Comparator,
-    right: &Operand,
-    refusals: &mut Vec<String>,
-) {
+pub(super) fn comparison(left: &Operand, comparator: Comparator, right: &Operand, refusals: &mut Vec<String>) {
     distinct(comparator.symbol(), left, right, refusals);
     if !matches!(comparator, Comparator::Equal | Comparator::NotEqual) {
         types(comparator.symbol(), &[left, right], &["S", "N", "B"], refusals);
     }
 }
 
-pub(in crate::expression) fn membership(candidates: &[Operand], refusals: &mut Vec<String>) {
+pub(super) fn membership(candidates: &[Operand], refusals: &mut Vec<String>) {
     if candidates.len() > MAX_IN_OPERANDS {
         let count = candidates.len();
         refusals.push(format!("The IN operator is provided with too many operands; number of operands: {count}"));
     }
 }
 
-pub(in crate::expression) fn between(operand: &Operand, low: &Operand, high: &Operand, refusals: &mut Vec<String>) {
+pub(super) fn between(operand: &Operand, low: &Operand, high: &Operand, refusals: &mut Vec<String>) {
     types("BETWEEN", &[operand, low, high], &["S", "N", "B"], refusals);
     let (Operand::Value(low), Operand::Value(high)) = (low, high) else { return };
     let rule = match low.order(high) {

@@ -1,7 +1,6 @@
 //! The grammar of conditions, in expressions and in the `WHERE` clause of statements.
 
-use super::check::{self, Called};
-use super::{Comparator, Node, Operand};
+use super::{Comparator, Node, Operand, check};
 use crate::expression::parser::Expressions;
 use crate::expression::parsing::{Language, Parsing};
 use crate::expression::token::Token;
@@ -51,7 +50,7 @@ pub(in crate::expression) struct Term {
     parenthesised: bool,
 }
 
-enum TermKind {
+pub(super) enum TermKind {
     Condition(Box<Node>),
     Operand(Operand),
     /// A function with a truth value: a condition, but not an operand.
@@ -184,11 +183,7 @@ fn primary<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> 
         return Ok(TermKind::Operand(L::plain(parser)?).into());
     };
     let called = check::call(&name, arguments, &mut parser.refusals);
-    let kind = match called.map_err(|reason| parser.invalid(reason))? {
-        Called::Operand(operand) => TermKind::Operand(operand),
-        Called::Condition(name, node) => TermKind::Function(name, Box::new(node)),
-    };
-    Ok(kind.into())
+    Ok(called.map_err(|reason| parser.invalid(reason))?.into())
 }
 
 impl Conditions for Expressions<'_> {

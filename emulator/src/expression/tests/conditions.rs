@@ -92,7 +92,7 @@ fn conditions_that_do_not_hold_are_false() {
 
 #[test]
 fn an_absent_item_has_no_attributes() {
-    let parse = |text| Condition::parse(Kind::Condition, text, &mut placeholders()).unwrap();
+    let parse = |text| Condition::parse("ConditionExpression", text, &mut placeholders()).unwrap();
     assert!(parse("attribute_not_exists(pk)").holds(None));
     assert!(!parse("attribute_exists(pk)").holds(None));
     assert!(parse("n <> :one").holds(None));
@@ -209,9 +209,8 @@ fn meaningless_conditions_are_refused_with_dynamodbs_messages() {
 
 #[test]
 fn an_error_names_the_parameter_of_its_expression() {
-    let refusal = |kind| Condition::parse(kind, "x", &mut placeholders()).unwrap_err().0;
-    assert!(refusal(Kind::Filter).starts_with("Invalid FilterExpression: Syntax error"));
-    assert!(refusal(Kind::Condition).starts_with("Invalid ConditionExpression: Syntax error"));
+    let refusal = Condition::parse("FilterExpression", "x", &mut placeholders()).unwrap_err().0;
+    assert!(refusal.starts_with("Invalid FilterExpression: Syntax error"), "{refusal}");
 }
 
 #[test]
@@ -234,7 +233,7 @@ fn a_condition_knows_which_attributes_it_reads() {
         "size(pk) > :one",
         "attribute_type(pk, :S)",
     ] {
-        assert!(Condition::parse(Kind::Filter, text, &mut placeholders()).unwrap().reads("pk"), "{text}");
+        assert!(Condition::parse("FilterExpression", text, &mut placeholders()).unwrap().reads("pk"), "{text}");
     }
-    assert!(!Condition::parse(Kind::Filter, "m.pk = :a", &mut placeholders()).unwrap().reads("pk"));
+    assert!(!Condition::parse("FilterExpression", "m.pk = :a", &mut placeholders()).unwrap().reads("pk"));
 }

@@ -39,7 +39,7 @@ proptest! {
     #[test]
     fn a_comparison_and_its_negation_are_never_both_true(n in -9i64..9, m in -9i64..9) {
         let item: Item = [("n", Value::N(n.into())), ("m", Value::N(m.into()))].into_iter().collect();
-        let holds = |text: &str| Condition::parse(Kind::Condition, text, &mut placeholders()).unwrap().holds(Some(&item));
+        let holds = |text: &str| Condition::parse("ConditionExpression", text, &mut placeholders()).unwrap().holds(Some(&item));
         for (text, expected) in [("n = m", n == m), ("n <> m", n != m), ("n < m", n < m), ("n <= m", n <= m), ("n > m", n > m), ("n >= m", n >= m)] {
             prop_assert_eq!(holds(text), expected, "{}", text);
             prop_assert_eq!(holds(&format!("NOT {text}")), !expected, "{}", text);

@@ -16,7 +16,6 @@ use crate::json::Writer;
 use crate::limits::{BATCH_GET_BYTES, BATCH_GETS};
 use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report, read_halves};
-use crate::op::items::pay_read;
 use crate::op::params::{Names, check_table_name, parse_projection, required};
 use crate::value::Item;
 
@@ -26,6 +25,9 @@ use crate::value::Item;
 pub(crate) struct BatchGetItem {
     request_items: Option<BTreeMap<String, KeysAndAttributes>>,
     return_consumed_capacity: Option<String>,
+    /// Whether some keys are left out.
+    #[serde(skip)]
+    pub(in crate::op) partly: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,7 +81,7 @@ impl KeysAndAttributes {
 impl BatchReads {
     fn write_unprocessed(&self, out: &mut Writer) {
         out.object(|out| {
-            out.key("Keys").array(|out| self.left.iter().for_each(|key| out.item(key)));
+            out.key("Keys").array(|out| self.left.iter().for_each(|key| out.serialize(key)));
             out.key("ConsistentRead").plain(self.consistent);
             if let Some(projection) = &self.projection_text {
                 out.key("ProjectionExpression").string(projection);
@@ -93,16 +95,6 @@ impl BatchReads {
 
 impl Operation for BatchGetItem {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        self.carry_out(engine, false)
-    }
-
-    fn run_partly(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        self.carry_out(engine, true)
-    }
-}
-
-impl BatchGetItem {
-    fn carry_out(self, engine: &mut Engine, partly: bool) -> Result<Vec<u8>, Error> {
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         let requests = required("requestItems", self.request_items)?;
         let counts = requests.values().map(|request| request.keys.len());
@@ -116,7 +108,7 @@ impl BatchGetItem {
         let places =
             || checked.iter().flat_map(|reads| reads.keys.iter().map(move |(key, _)| (reads.table.as_str(), key)));
         refuse_all_hot(Use::Read, places(), engine)?;
-        let left_out = left_out(count, partly, &mut engine.rng).into_iter();
+        let left_out = left_out(count, self.partly, &mut engine.rng).into_iter();
         let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
         let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
         let mut consumed = Consumed::default();
@@ -155,7 +147,7 @@ fn read(
                 continue;
             }
             bytes += size;
-            pay_read(&reads.table, &key, read_halves(size, reads.consistent), engine, consumed);
+            consumed.pay(Use::Read, &reads.table, &key, read_halves(size, reads.consistent), engine);
             reads.found.extend(found);
         }
     }

@@ -24,6 +24,9 @@ pub(crate) struct BatchWriteItem {
     request_items: Option<BTreeMap<String, Vec<WriteRequest>>>,
     return_consumed_capacity: Option<String>,
     return_item_collection_metrics: Option<String>,
+    /// Whether some writes are left out.
+    #[serde(skip)]
+    pub(in crate::op) partly: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,16 +65,6 @@ impl WriteRequest {
 
 impl Operation for BatchWriteItem {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        self.carry_out(engine, false)
-    }
-
-    fn run_partly(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        self.carry_out(engine, true)
-    }
-}
-
-impl BatchWriteItem {
-    fn carry_out(self, engine: &mut Engine, partly: bool) -> Result<Vec<u8>, Error> {
         refuse_metrics(self.return_item_collection_metrics.as_deref())?;
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         let requests = required("requestItems", self.request_items)?;
@@ -88,7 +81,7 @@ impl BatchWriteItem {
             refuse_duplicates(writes[first..].iter().map(|(key, _)| key))?;
         }
         refuse_all_hot(Use::Write, writes.iter().map(|(key, action)| (action.table.as_str(), key)), engine)?;
-        let left_out = left_out(writes.len(), partly, &mut engine.rng);
+        let left_out = left_out(writes.len(), self.partly, &mut engine.rng);
         let mut consumed = Consumed::default();
         let mut left: BTreeMap<String, Vec<Action>> = BTreeMap::new();
         for ((key, mut action), is_left) in writes.into_iter().zip(left_out) {
@@ -112,5 +105,5 @@ impl BatchWriteItem {
 /// The request, for `UnprocessedItems`.
 fn write_request(action: &Action, out: &mut Writer) {
     let (request, member) = if action.verb == Verb::Put { ("PutRequest", "Item") } else { ("DeleteRequest", "Key") };
-    out.object(|out| out.key(request).object(|out| out.key(member).item(&action.subject)));
+    out.object(|out| out.key(request).object(|out| out.key(member).serialize(&action.subject)));
 }

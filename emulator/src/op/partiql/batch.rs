@@ -1,5 +1,7 @@
 //! BatchExecuteStatement: up to 25 statements, all reads or all writes, with separate outcomes.
 
+use std::borrow::Cow;
+
 use hashbrown::HashSet;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -8,6 +10,7 @@ use serde::Deserialize;
 use super::{Met, Prepared, StatementRequest};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::expression::partiql::target;
 use crate::fault::Fault;
 use crate::json::Writer;
 use crate::limits::BATCH_STATEMENTS;
@@ -19,17 +22,20 @@ use crate::policies::Denied;
 
 /// Executes statements, each by itself.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(from = "BatchRequest")]
 pub(crate) struct BatchExecuteStatement {
+    texts: Vec<String>,
+    /// Statements that fail because of faults or policies, by position.
+    struck: Vec<(usize, Struck)>,
+    ready: Result<Ready, Error>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct BatchRequest {
     #[serde(default)]
     statements: Vec<StatementRequest>,
     return_consumed_capacity: Option<String>,
-    /// Statements that fail because of faults or policies, by position.
-    #[serde(skip)]
-    struck: Vec<(usize, Struck)>,
-    /// The prepared request.
-    #[serde(skip)]
-    ready: Option<Result<Ready, Error>>,
 }
 
 /// The error of a statement that fails because of a fault or policy, and whether it is executed nevertheless.
@@ -54,16 +60,12 @@ struct Outcome {
 
 impl BatchExecuteStatement {
     pub(crate) fn len(&self) -> usize {
-        self.statements.len()
+        self.texts.len()
     }
 
-    /// The action of a statement, as rules and policies name it.
-    pub(crate) fn action(&self, nth: usize) -> Option<&'static str> {
-        self.statements[nth].target().map(|(action, _)| action)
-    }
-
-    pub(crate) fn statement_touches(&self, nth: usize, table: &str) -> bool {
-        self.statements[nth].touches(table)
+    /// The action of a statement, as rules and policies name it, and its table.
+    pub(crate) fn target(&self, nth: usize) -> Option<(&'static str, Cow<'_, str>)> {
+        target(&self.texts[nth])
     }
 
     /// Refuses statements that are not allowed.
@@ -92,10 +94,21 @@ impl BatchExecuteStatement {
 
     /// A batch of only one of the statements, to execute it later.
     pub(crate) fn alone(&self, nth: usize) -> Self {
-        let statements = vec![self.statements[nth].clone()];
-        Self { statements, return_consumed_capacity: None, struck: Vec::new(), ready: None }
+        let only = |ready: &Ready| Ready { report: Report::None, statements: vec![ready.statements[nth].clone()] };
+        let ready = self.ready.as_ref().map(only).map_err(Error::clone);
+        Self { texts: vec![self.texts[nth].clone()], struck: Vec::new(), ready }
     }
+}
 
+impl From<BatchRequest> for BatchExecuteStatement {
+    fn from(mut request: BatchRequest) -> Self {
+        let ready = request.read();
+        let texts = request.statements.into_iter().map(|statement| statement.statement).collect();
+        Self { texts, struck: Vec::new(), ready }
+    }
+}
+
+impl BatchRequest {
     fn read(&mut self) -> Result<Ready, Error> {
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         if !(1..=BATCH_STATEMENTS).contains(&self.statements.len()) {
@@ -115,12 +128,8 @@ impl BatchExecuteStatement {
 }
 
 impl Operation for BatchExecuteStatement {
-    fn prepare(&mut self) {
-        self.ready = Some(self.read());
-    }
-
     fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let Ready { report, statements } = self.ready.take().unwrap_or_else(|| self.read())?;
+        let Ready { report, statements } = std::mem::replace(&mut self.ready, Err(Error::failed()))?;
         let met: Vec<(Option<String>, Result<Met, Error>)> = statements
             .into_iter()
             .map(|read| match read {

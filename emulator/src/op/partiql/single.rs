@@ -5,44 +5,42 @@ use serde::Deserialize;
 use super::{Prepared, StatementRequest};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::expression::partiql::target;
 use crate::json::Writer;
 use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report};
 
 /// Executes one statement.
 #[derive(Debug, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "StatementRequest")]
 pub(crate) struct ExecuteStatement {
-    request: StatementRequest,
-    /// The prepared request.
-    #[serde(skip)]
-    ready: Option<Box<Result<(Report, Prepared), Error>>>,
+    text: String,
+    ready: Box<Result<(Report, Prepared), Error>>,
+}
+
+impl From<StatementRequest> for ExecuteStatement {
+    fn from(mut request: StatementRequest) -> Self {
+        let ready = Box::new(read(&mut request));
+        Self { text: request.statement, ready }
+    }
+}
+
+fn read(request: &mut StatementRequest) -> Result<(Report, Prepared), Error> {
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    request.check("")?;
+    Ok((report, request.read()?))
 }
 
 impl ExecuteStatement {
     /// The action of its statement, as rules and policies name it.
     pub(in crate::op) fn action(&self) -> Option<&'static str> {
-        self.request.target().map(|(action, _)| action)
-    }
-
-    fn read(&mut self) -> Result<(Report, Prepared), Error> {
-        let request = &mut self.request;
-        let report = Report::parse(request.return_consumed_capacity.as_deref())?;
-        request.check("")?;
-        Ok((report, request.read()?))
+        target(&self.text).map(|(action, _)| action)
     }
 }
 
 impl Operation for ExecuteStatement {
-    fn prepare(&mut self) {
-        self.ready = Some(Box::new(self.read()));
-    }
-
-    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let (report, prepared) = match self.ready.take() {
-            Some(ready) => (*ready)?,
-            None => self.read()?,
-        };
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let (report, prepared) = (*self.ready)?;
         let mut consumed = Consumed::default();
         let found = prepared.meet(engine, false)?.carry_out(engine, &mut consumed)?;
         Ok(Writer::document(|out| {

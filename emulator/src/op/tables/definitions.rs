@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::engine::schema::{KeyAttribute, KeyType, Schema};
+use crate::engine::schema::{KeyAttribute, Schema};
 use crate::engine::table::LocalIndex;
 use crate::error::Error;
 use crate::limits::{KEY_NAME_BYTES, LOCAL_INDEXES};
@@ -57,7 +57,7 @@ impl Definitions {
                 "Some index key attributes are not defined in AttributeDefinitions. Keys: [{name}]"
             ))
         })?;
-        let types = [KeyType::B, KeyType::N, KeyType::S].map(|key_type| (key_type.name(), key_type));
+        let types = ["B", "N", "S"].map(|code| (code, code));
         let key_type = one_of("attributeDefinitions.attributeType", Some(&found.attribute_type), &types)?;
         Ok(KeyAttribute { name: name.to_owned(), key_type })
     }

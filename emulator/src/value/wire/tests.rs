@@ -1,19 +1,20 @@
 use proptest::prelude::*;
 
-use super::{Refusal, Values};
+use super::Values;
+use crate::error::{Error, Kind};
 use crate::number::Number;
-use crate::value::{Invalid, Item, Value};
+use crate::value::{Item, Value};
 
-fn read(json: &str) -> Result<Value, Refusal> {
-    serde_json::from_str(json).map_err(Refusal::from)
+fn read(json: &str) -> Result<Value, Error> {
+    Ok(serde_json::from_str(json)?)
 }
 
-fn invalid(message: &str) -> Result<Value, Refusal> {
-    Err(Refusal::Validation(Invalid::new(message)))
+fn invalid(message: &str) -> Result<Value, Error> {
+    Err(Error::validation(message))
 }
 
-fn unreadable(message: &str) -> Result<Value, Refusal> {
-    Err(Refusal::Serialization(message.to_owned()))
+fn unreadable(message: &str) -> Result<Value, Error> {
+    Err(Error::new(Kind::Serialization, message))
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn other_json_is_a_serialization_error() {
     ] {
         assert_eq!(read(json), unreadable(message), "{json}");
     }
-    assert!(matches!(read(r#"{"S":"a""#), Err(Refusal::Serialization(_))));
+    assert_eq!(read(r#"{"S":"a""#).unwrap_err().kind, Kind::Serialization);
 }
 
 #[test]
@@ -143,20 +144,17 @@ fn the_thirty_third_level_is_refused() {
 
 #[test]
 fn the_error_of_an_expression_value_names_its_key() {
-    let refusal = serde_json::from_str::<Values>(r#"{":a":{"S":"x"},":b":{"L":[{"SS":[]}]}}"#).map_err(Refusal::from);
-    assert_eq!(
-        refusal,
-        Err(Refusal::Validation(Invalid::new(
-            "ExpressionAttributeValues contains invalid value: One or more parameter values were invalid: An string set  may not be empty for key :b"
-        )))
-    );
+    let error = serde_json::from_str::<Values>(r#"{":a":{"S":"x"},":b":{"L":[{"SS":[]}]}}"#).map_err(Error::from);
+    let rule = "One or more parameter values were invalid: An string set  may not be empty for key :b";
+    let message = format!("ExpressionAttributeValues contains invalid value: {rule}");
+    assert_eq!(error, Err(Error::validation(message)));
 }
 
 #[test]
 fn an_item_is_a_map() {
     assert_eq!(serde_json::from_str::<Item>("{}").unwrap(), Item::new());
     for json in ["[]", "1", "\"a\"", "true", "1.5", "-1"] {
-        assert!(matches!(serde_json::from_str::<Item>(json).map_err(Refusal::from), Err(Refusal::Serialization(_))));
+        assert_eq!(serde_json::from_str::<Item>(json).map_err(Error::from).unwrap_err().kind, Kind::Serialization);
     }
 }
 
@@ -213,7 +211,7 @@ proptest! {
         let at = at.index(json.len());
         json[at] = byte;
         if let Err(error) = serde_json::from_slice::<Value>(&json) {
-            let _ = Refusal::from(error);
+            let _ = Error::from(error);
         }
     }
 }
