@@ -1,12 +1,13 @@
 //! The configuration of an emulator, which is also that of the binary's flags.
 
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use tally_service::parse_duration;
 
+use crate::clock::{Millis, millis};
 use crate::fault::Rule;
-use crate::latency::Latency;
 use crate::policies::Policies;
 
 /// The behaviour of an emulator. [`Config::default`] is a quiet DynamoDB: four shards, a short read lag, no faults.
@@ -107,6 +108,45 @@ impl Config {
             "TransactWriteItems" | "TransactGetItems" => self.transaction_latency,
             "BatchExecuteStatement" | "BatchGetItem" | "BatchWriteItem" => self.batch_latency.or(self.latency),
             _ => self.latency,
+        }
+    }
+}
+
+/// The latency of an answer: a random duration from `least` to `most`.
+///
+/// It is written as `20ms..40ms`, or `20ms` if it is constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    pub(crate) least: Millis,
+    pub(crate) most: Millis,
+}
+
+impl FromStr for Latency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (least, most) = text.split_once("..").unwrap_or((text, text));
+        let bound = |text| parse_duration(text).map(millis).map_err(|error| error.to_string());
+        let latency = Self { least: bound(least)?, most: bound(most)? };
+        if latency.most < latency.least {
+            return Err("the second duration is shorter than the first".to_owned());
+        }
+        Ok(latency)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_one_duration_or_two() {
+        let read = |text: &str| text.parse::<Latency>().map(|latency| (latency.least, latency.most));
+        assert_eq!(read("20ms..40ms"), Ok((20, 40)));
+        assert_eq!(read("1s"), Ok((1000, 1000)));
+        assert!(read("40ms..20ms").unwrap_err().contains("shorter"));
+        for wrong in ["", "..", "20..40ms", "20ms..", "20ms...40ms", "20ms-40ms"] {
+            read(wrong).unwrap_err();
         }
     }
 }

@@ -14,8 +14,7 @@ use tally_service::http::{names_one_host, same_site};
 use crate::emulator::Emulator;
 use crate::engine::Engine;
 use crate::engine::stream::Stream;
-use crate::engine::table::Table;
-use crate::engine::watch::{Changed, Watch};
+use crate::engine::table::{Changed, Table};
 use crate::fault::Rule;
 use crate::stats::{Stats, StreamStats, TableStats};
 use crate::value::Item;
@@ -115,7 +114,7 @@ impl Emulator {
     pub fn watch(&self, table: &str, told: impl FnMut(Changed) + Send + 'static) -> Result<(), ControlError> {
         let mut state = self.state();
         let found = state.engine.table_mut(table).map_err(|_| ControlError::NoTable(table.to_owned()))?;
-        found.watch = Some(Watch::new(told));
+        found.watch = Some(Box::new(told));
         Ok(())
     }
 
@@ -144,13 +143,13 @@ impl Emulator {
 
     /// The actions that the policies have refused, in the same format, with their numbers.
     pub fn refused(&self) -> BTreeMap<String, u64> {
-        self.state().uses.refused()
+        self.state().uses.refused.clone()
     }
 
     /// Statistics of the requests, tables and streams.
     pub fn stats(&self) -> Stats {
         let state = self.state();
-        let fired = state.faults.fired().iter().map(|(operation, faults)| {
+        let fired = state.faults.fired.iter().map(|(operation, faults)| {
             (operation.clone(), faults.iter().map(|(fault, count)| ((*fault).to_owned(), *count)).collect())
         });
         Stats {

@@ -13,12 +13,11 @@ use parking_lot::{Mutex, MutexGuard};
 use rand::RngExt;
 
 use crate::clock::{Clock, Millis, millis};
-use crate::config::Config;
+use crate::config::{Config, Latency};
 use crate::engine::Engine;
 use crate::envelope;
 use crate::error::{Error, Kind};
 use crate::fault::{Asked, Fault, Faults, Verdict};
-use crate::latency::Latency;
 use crate::limits::GHOST_MILLIS;
 use crate::op::{BatchExecuteStatement, Call};
 use crate::policies::{self, Denied, Uses};
@@ -32,7 +31,6 @@ pub struct Emulator {
 #[derive(Debug)]
 struct Shared {
     clock: Clock,
-    control: bool,
     state: Mutex<State>,
 }
 
@@ -67,7 +65,6 @@ impl Emulator {
         let clock = Clock::new(config.epoch);
         let mut faults = Faults::default();
         faults.set(config.faults.clone(), clock.now());
-        let control = config.control;
         let state = State {
             engine: Engine::new(config, clock.now()),
             faults,
@@ -78,7 +75,7 @@ impl Emulator {
             uses: Uses::default(),
             received: 0,
         };
-        Self { shared: Arc::new(Shared { clock, control, state: Mutex::new(state) }) }
+        Self { shared: Arc::new(Shared { clock, state: Mutex::new(state) }) }
     }
 
     /// Answers one request. Everything that is due, including late requests and expiries, happens first.
@@ -122,10 +119,12 @@ impl Emulator {
                 call.leave_some();
                 Ok(self.state().run(call))
             }
-            Some(fault @ (Fault::Throttle | Fault::Conflict)) => Ok(Err(self.state().refuse(&call, fault))),
+            Some(fault @ (Fault::Throttle | Fault::Conflict)) => {
+                Ok(Err(call.refused_by(fault, &mut self.state().engine.rng)))
+            }
             Some(fault @ Fault::InternalError { applied }) => {
                 let mut state = self.state();
-                let error = state.refuse(&call, fault);
+                let error = call.refused_by(fault, &mut state.engine.rng);
                 if applied.unwrap_or_else(|| state.engine.rng.random()) {
                     // The client gets the error, whatever the outcome was.
                     let _ = state.run(call);
@@ -160,11 +159,6 @@ impl Emulator {
         let State { engine, uses, .. } = &mut *state;
         let Some(policies) = &engine.config.policies else { return Ok(Denied::new()) };
         policies.admit(request, &engine.config.region, uses)
-    }
-
-    /// Whether the control routes are enabled.
-    pub(crate) fn has_control_routes(&self) -> bool {
-        self.shared.control
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -222,7 +216,7 @@ impl State {
             }
         }
         let Engine { rng, config, .. } = &mut self.engine;
-        if let Some((least, most)) = config.latency_of(operation).map(Latency::bounds) {
+        if let Some(Latency { least, most }) = config.latency_of(operation) {
             verdict.delay(least, most, rng);
         }
         verdict
@@ -254,10 +248,6 @@ impl State {
     fn panicked(&mut self) -> Error {
         self.panics += 1;
         Error::new(Kind::InternalServer, "The emulator has a bug: it panicked on this request")
-    }
-
-    fn refuse(&mut self, call: &Call, fault: Fault) -> Error {
-        call.refused_by(fault, &mut self.engine.rng)
     }
 
     /// Keeps a request to carry it out later.

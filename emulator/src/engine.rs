@@ -11,7 +11,6 @@ pub(crate) mod stream;
 pub(crate) mod table;
 pub(crate) mod throughput;
 pub(crate) mod tokens;
-pub(crate) mod watch;
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,6 @@ use crate::config::Config;
 use crate::error::Error;
 
 /// Everything that a request can read or change.
-#[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) rng: StdRng,

@@ -50,11 +50,7 @@ pub(crate) fn too_large() -> Error {
 pub(crate) fn seal(outcome: Result<Vec<u8>, Error>, nth: u64, now: Millis) -> Response<Bytes> {
     let (status, body) = match outcome {
         Ok(body) => (StatusCode::OK, body),
-        Err(error) => {
-            let status =
-                StatusCode::from_u16(error.kind.status()).expect("the list of errors has valid statuses alone");
-            (status, error.body())
-        }
+        Err(error) => (error.kind.status(), error.body()),
     };
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = status;

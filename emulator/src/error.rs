@@ -1,5 +1,7 @@
 //! The errors of requests, with DynamoDB's names, statuses and bodies.
 
+use http::StatusCode;
+
 use crate::engine::image::Image;
 use crate::engine::throughput::Use;
 use crate::json::Writer;
@@ -72,12 +74,12 @@ impl Kind {
         }
     }
 
-    pub(crate) fn status(self) -> u16 {
+    pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::UnknownPath => 404,
-            Self::RequestEntityTooLarge => 413,
-            Self::InternalServer => 500,
-            _ => 400,
+            Self::UnknownPath => StatusCode::NOT_FOUND,
+            Self::RequestEntityTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::InternalServer => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -100,6 +102,18 @@ impl Reason {
     /// The action failed with this error.
     pub(crate) fn of(error: Error) -> Self {
         Self { code: error.kind.statement_code(), message: Some(error.message), item: error.item }
+    }
+
+    fn write(&self, out: &mut Writer) {
+        out.object(|out| {
+            out.key("Code").string(self.code);
+            if let Some(message) = &self.message {
+                out.key("Message").string(message);
+            }
+            if let Some(item) = &self.item {
+                out.key("Item").image(item);
+            }
+        });
     }
 }
 
@@ -202,20 +216,6 @@ impl Error {
                 out.key("CancellationReasons").array(|out| self.reasons.iter().for_each(|reason| reason.write(out)));
             }
         })
-    }
-}
-
-impl Reason {
-    fn write(&self, out: &mut Writer) {
-        out.object(|out| {
-            out.key("Code").string(self.code);
-            if let Some(message) = &self.message {
-                out.key("Message").string(message);
-            }
-            if let Some(item) = &self.item {
-                out.key("Item").image(item);
-            }
-        });
     }
 }
 

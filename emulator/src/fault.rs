@@ -230,11 +230,11 @@ impl Verdict {
     }
 }
 
-/// The rules in force, and the number of faults by operation.
+/// The rules in force, and how often each fault fired, by operation.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     rules: Vec<Armed>,
-    fired: BTreeMap<String, BTreeMap<&'static str, u64>>,
+    pub(crate) fired: BTreeMap<String, BTreeMap<&'static str, u64>>,
 }
 
 impl Faults {
@@ -244,11 +244,6 @@ impl Faults {
 
     pub(crate) fn rules(&self) -> Vec<Rule> {
         self.rules.iter().map(|armed| armed.rule.clone()).collect()
-    }
-
-    /// How often each fault fired, by operation.
-    pub(crate) fn fired(&self) -> &BTreeMap<String, BTreeMap<&'static str, u64>> {
-        &self.fired
     }
 
     pub(crate) fn are_set(&self) -> bool {

@@ -23,8 +23,8 @@ const TOO_PRECISE: &str = "Attempting to store more than 38 significant digits i
 /// Its value is `mantissa * 10^exponent`. The mantissa has no trailing zeros, so equal numbers have equal fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Number {
-    mantissa: i128,
-    exponent: i16,
+    pub(crate) mantissa: i128,
+    pub(crate) exponent: i16,
 }
 
 impl Number {
@@ -77,11 +77,6 @@ impl Number {
             return 1;
         }
         1 + digits(self.mantissa.unsigned_abs()).div_ceil(2) as usize + usize::from(self.is_negative())
-    }
-
-    /// The mantissa, which does not end in zero unless it is zero, and the power of ten that it is multiplied by.
-    pub(crate) fn parts(self) -> (i128, i16) {
-        (self.mantissa, self.exponent)
     }
 
     fn is_negative(self) -> bool {

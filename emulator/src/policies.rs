@@ -34,7 +34,7 @@ pub(crate) type Denied = Vec<(usize, Error)>;
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     used: BTreeSet<(String, usize)>,
-    refused: BTreeMap<String, u64>,
+    pub(crate) refused: BTreeMap<String, u64>,
 }
 
 impl Policies {
@@ -75,13 +75,6 @@ impl Policies {
         all.filter(|(role, nth, _)| !uses.used.contains(&((*role).clone(), *nth)))
             .map(|(role, _, grant)| format!("{role}: {} on {}", grant.action, short(&grant.resource)))
             .collect()
-    }
-}
-
-impl Uses {
-    /// The refused actions, with their numbers.
-    pub(crate) fn refused(&self) -> BTreeMap<String, u64> {
-        self.refused.clone()
     }
 }
 

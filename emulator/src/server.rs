@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::emulator::{Emulator, Lost};
@@ -37,7 +37,18 @@ impl Emulator {
                 () = &mut stop => break,
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => { connections.spawn(graceful.watch(self.connection(stream))); }
+                    Ok((stream, _)) => {
+                        if let Err(error) = stream.set_nodelay(true) {
+                            tracing::debug!(%error, "cannot disable Nagle's algorithm");
+                        }
+                        let emulator = self.clone();
+                        let service = service_fn(move |request| {
+                            let emulator = emulator.clone();
+                            async move { emulator.respond(request).await.map(|response| response.map(Full::new)) }
+                        });
+                        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                        connections.spawn(graceful.watch(connection));
+                    }
                     // There are too few descriptors, or the connection was reset; the next one may succeed.
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -54,24 +65,6 @@ impl Emulator {
         Ok(())
     }
 
-    fn connection(
-        &self,
-        stream: TcpStream,
-    ) -> http1::Connection<
-        TokioIo<TcpStream>,
-        impl hyper::service::HttpService<Incoming, ResBody = Full<Bytes>, Error = Lost, Future: Send> + use<>,
-    > {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot disable Nagle's algorithm");
-        }
-        let emulator = self.clone();
-        let service = service_fn(move |request| {
-            let emulator = emulator.clone();
-            async move { emulator.respond(request).await.map(|response| response.map(Full::new)) }
-        });
-        http1::Builder::new().serve_connection(TokioIo::new(stream), service)
-    }
-
     async fn respond(&self, request: Request<Incoming>) -> Result<Response<Bytes>, Lost> {
         let (head, body) = request.into_parts();
         let Some(body) = read(body).await? else { return Ok(self.answer(Err(envelope::too_large()))) };
@@ -79,7 +72,7 @@ impl Emulator {
             return Ok(refusal);
         }
         let path = head.uri.path();
-        if let Some(route) = path.strip_prefix("/_control/").filter(|_| self.has_control_routes()) {
+        if let Some(route) = path.strip_prefix("/_control/").filter(|_| self.state().engine.config.control) {
             return Ok(control::answer(self, &head, route, &body));
         }
         if head.method == Method::GET && path == "/" {

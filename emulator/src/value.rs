@@ -152,7 +152,7 @@ fn attributes_size(attributes: &BTreeMap<String, Value>) -> usize {
 
 /// An item or a key: attributes by name, in the order of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Item(BTreeMap<String, Value>);
+pub struct Item(pub(crate) BTreeMap<String, Value>);
 
 impl Item {
     pub const fn new() -> Self {
@@ -188,15 +188,6 @@ impl Item {
         self.0.remove(name)
     }
 
-    /// The attributes in the order of their names.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&String, &Value)> {
-        self.0.iter()
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -205,33 +196,10 @@ impl Item {
     pub fn size(&self) -> usize {
         attributes_size(&self.0)
     }
-
-    pub fn as_map(&self) -> &BTreeMap<String, Value> {
-        &self.0
-    }
-
-    /// The attributes as a mutable map.
-    pub fn as_map_mut(&mut self) -> &mut BTreeMap<String, Value> {
-        &mut self.0
-    }
 }
 
 impl<K: Into<String>> FromIterator<(K, Value)> for Item {
     fn from_iter<I: IntoIterator<Item = (K, Value)>>(attributes: I) -> Self {
         Self(attributes.into_iter().map(|(name, value)| (name.into(), value)).collect())
-    }
-}
-
-impl From<BTreeMap<String, Value>> for Item {
-    fn from(attributes: BTreeMap<String, Value>) -> Self {
-        Self(attributes)
-    }
-}
-
-impl IntoIterator for Item {
-    type Item = (String, Value);
-    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
     }
 }

@@ -9,7 +9,8 @@ use crate::clock::Millis;
 /// Every change since recovery was enabled.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    since: Millis,
+    /// The earliest time that can be restored.
+    pub(crate) since: Millis,
     /// The time, the key, and the previous image of each change, oldest first.
     changes: Vec<(Millis, Key, Option<Image>)>,
 }
@@ -17,11 +18,6 @@ pub(crate) struct Journal {
 impl Journal {
     pub(crate) fn new(since: Millis) -> Self {
         Self { since, changes: Vec::new() }
-    }
-
-    /// The earliest time that can be restored.
-    pub(crate) fn since(&self) -> Millis {
-        self.since
     }
 
     pub(super) fn note(&mut self, at: Millis, key: &Key, before: Option<Image>) {

@@ -148,7 +148,7 @@ fn sort_bytes(value: &Value) -> Vec<u8> {
 
 /// Encodes the sign, the magnitude and the digits, inverted for negative numbers.
 fn number_bytes(number: Number) -> Vec<u8> {
-    let (mantissa, exponent) = number.parts();
+    let Number { mantissa, exponent } = number;
     if mantissa == 0 {
         return vec![1];
     }

@@ -45,7 +45,7 @@ impl Schema {
     /// The key from a request's `Key`, which must have exactly the key attributes.
     pub(crate) fn key_of(&self, key: &Item) -> Result<Key, Error> {
         let mismatch = || Error::validation("The provided key element does not match the schema");
-        if key.len() != self.names().count() {
+        if key.0.len() != self.names().count() {
             return Err(mismatch());
         }
         self.key_with(|attribute| {

@@ -12,34 +12,6 @@ use super::shard::{End, Record, Shard};
 use crate::clock::{Millis, label, millis};
 use crate::config::Config;
 
-/// The images that a stream record contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamView {
-    KeysOnly,
-    NewImage,
-    OldImage,
-    NewAndOldImages,
-}
-
-impl StreamView {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::KeysOnly => "KEYS_ONLY",
-            Self::NewImage => "NEW_IMAGE",
-            Self::OldImage => "OLD_IMAGE",
-            Self::NewAndOldImages => "NEW_AND_OLD_IMAGES",
-        }
-    }
-
-    pub(crate) fn shows_old(self) -> bool {
-        matches!(self, Self::OldImage | Self::NewAndOldImages)
-    }
-
-    pub(crate) fn shows_new(self) -> bool {
-        matches!(self, Self::NewImage | Self::NewAndOldImages)
-    }
-}
-
 /// A change before it becomes a record.
 pub(crate) struct Change<'a> {
     pub(crate) key: &'a Key,
@@ -57,7 +29,8 @@ pub(crate) struct Stream {
     pub(crate) arn: String,
     pub(crate) label: String,
     pub(crate) table: String,
-    pub(crate) view: StreamView,
+    /// The images that its records contain: a `StreamViewType`.
+    pub(crate) view: &'static str,
     pub(crate) schema: Schema,
     pub(crate) created: Millis,
     /// When it was disabled or its table deleted.
@@ -73,7 +46,14 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A stream whose first shards divide the key space evenly.
-    pub(crate) fn new(table: &str, arn: &str, view: StreamView, schema: Schema, now: Millis, config: &Config) -> Self {
+    pub(crate) fn new(
+        table: &str,
+        arn: &str,
+        view: &'static str,
+        schema: Schema,
+        now: Millis,
+        config: &Config,
+    ) -> Self {
         let label = label(now);
         let mut stream = Self {
             arn: format!("{arn}/stream/{label}"),

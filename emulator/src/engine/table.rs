@@ -11,7 +11,6 @@ use super::key::Key;
 use super::rows::Rows;
 use super::schema::{KeyAttribute, Schema};
 use super::stream::{Change, Stream};
-use super::watch::Watch;
 use crate::clock::{Millis, millis};
 use crate::config::Config;
 use crate::limits::{ON_DEMAND_PARTITIONS, PARTITION_READS, PARTITION_WRITES};
@@ -46,7 +45,6 @@ impl Expiry {
 /// Provisioned read and write units; `None` means on demand.
 pub(crate) type Provisioned = Option<(u64, u64)>;
 
-#[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) arn: String,
@@ -66,6 +64,20 @@ pub(crate) struct Table {
     /// The total size of all items.
     pub(crate) bytes: usize,
 }
+
+/// One change of one item.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// The time in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// The item before; `None` if it was new.
+    pub old: Option<Item>,
+    /// The item after; `None` if it was removed.
+    pub new: Option<Item>,
+}
+
+/// A callback for every change, independently of streams. It must not call the emulator.
+pub(crate) type Watch = Box<dyn FnMut(Changed) + Send>;
 
 /// An item to store: as a tree, and as its image.
 #[derive(Clone, Debug)]
@@ -130,7 +142,8 @@ impl Table {
             journal.note(context.now, key, old.clone());
         }
         if let Some(watch) = &mut self.watch {
-            watch.tell(context.now, old.as_ref().map(Image::item), image.as_ref().map(Image::item));
+            let [old, new] = [&old, &image].map(|image| image.as_ref().map(Image::item));
+            watch(Changed { at_ms: context.now, old, new });
         }
         if let Some(stream) = &mut self.stream {
             let change = Change { key, old, new: image, by_service: context.by_service };

@@ -2,7 +2,7 @@
 
 use super::Placeholders;
 use super::parsing::{Language, Parsing};
-use super::path::{MAX_INDEX, Path, Step, clash_among};
+use super::path::{MAX_INDEX, Path, Step};
 use super::token::{Lexeme, Token, token_at};
 use super::words::is_reserved;
 use crate::value::{Invalid, Value};
@@ -135,10 +135,5 @@ impl<'a> Parsing<'a, Expressions<'_>> {
             return Err(self.unexpected());
         }
         self.document_path()
-    }
-
-    /// Refuses paths that overlap.
-    pub(super) fn refuse_clashes(&mut self, paths: &[&Path]) {
-        self.refusals.extend(clash_among(paths));
     }
 }

@@ -1,7 +1,7 @@
 //! The parser that both languages share: the cursor over the tokens, lists, parentheses, calls, document paths and postponed
 //! errors.
 
-use super::path::{MAX_PATH_LEVELS, Path, Step};
+use super::path::{MAX_PATH_LEVELS, Path, Step, clash_among};
 use super::token::{Lexeme, Token};
 use crate::value::Invalid;
 
@@ -102,6 +102,11 @@ impl<'a, L: Language> Parsing<'a, L> {
     /// Records an error, which counts unless there is a syntax error.
     pub(super) fn refuse(&mut self, reason: impl Into<String>) {
         self.refusals.push(reason.into());
+    }
+
+    /// Refuses paths that clash.
+    pub(super) fn refuse_clashes(&mut self, paths: &[&Path]) {
+        self.refusals.extend(clash_among(paths));
     }
 
     /// Parses the contents of parentheses after the opening one.

@@ -32,7 +32,7 @@ impl Projection {
 
     /// The selected parts of this item. Absent ones are left out.
     pub fn project(&self, item: &Item) -> Item {
-        pick_fields(&self.0, item.as_map()).into()
+        Item(pick_fields(&self.0, &item.0))
     }
 }
 

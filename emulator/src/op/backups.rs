@@ -73,7 +73,7 @@ fn said(table: &Table, now: Millis) -> Vec<u8> {
                 let status = if table.journal.is_some() { "ENABLED" } else { "DISABLED" };
                 out.key("PointInTimeRecoveryStatus").string(status);
                 if let Some(journal) = &table.journal {
-                    out.key("EarliestRestorableDateTime").serialize(&seconds(journal.since()));
+                    out.key("EarliestRestorableDateTime").serialize(&seconds(journal.since));
                     out.key("LatestRestorableDateTime").serialize(&seconds(now));
                 }
             });
@@ -104,7 +104,7 @@ impl Operation for RestoreTableToPointInTime {
             let why = format!("Point in time recovery is not enabled for table '{}'", self.source_table_name);
             return Err(Error::new(Kind::PointInTimeRecoveryUnavailable, why));
         };
-        if at < journal.since() || at > engine.now {
+        if at < journal.since || at > engine.now {
             return Err(Error::new(Kind::InvalidRestoreTime, "Not a valid restore time."));
         }
         if engine.tables.contains_key(&self.target_table_name) {

@@ -95,7 +95,7 @@ fn standing(table: &Table, status: &str) -> serde_json::Value {
         });
     }
     if let Some(stream) = &table.stream {
-        description["StreamSpecification"] = json!({"StreamEnabled": true, "StreamViewType": stream.view.name()});
+        description["StreamSpecification"] = json!({"StreamEnabled": true, "StreamViewType": stream.view});
         description["LatestStreamLabel"] = json!(stream.label);
         description["LatestStreamArn"] = json!(stream.arn);
     }

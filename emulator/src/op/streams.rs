@@ -120,7 +120,7 @@ impl Operation for DescribeStream {
             out.key("StreamDescription").object(|out| {
                 write_stream_names(stream, out);
                 out.key("StreamStatus").string(if stream.disabled.is_some() { "DISABLED" } else { "ENABLED" });
-                out.key("StreamViewType").string(stream.view.name());
+                out.key("StreamViewType").string(stream.view);
                 out.key("CreationRequestDateTime").plain(seconds(stream.created));
                 out.key("KeySchema").serialize(&key_schema(&stream.schema.hash, stream.schema.range.as_ref()));
                 out.key("Shards").array(|out| page.iter().for_each(|shard| write_shard(stream, shard, out)));
@@ -176,7 +176,10 @@ impl Operation for GetShardIterator {
         let now = engine.now;
         let stream = named_stream(self.stream_arn, engine)?;
         let shard_id = required("shardId", self.shard_id)?;
-        let shard = stream.shards.get(&shard_id).ok_or_else(|| no_shard(&shard_id, stream))?;
+        let shard = stream.shards.get(&shard_id).ok_or_else(|| {
+            let place = format!("Shard: {shard_id} in Stream: {} not found", stream.arn);
+            Error::not_found(format!("Requested resource not found: {place}"))
+        })?;
         let given = required("shardIteratorType", self.shard_iterator_type)?;
         let types = ["TRIM_HORIZON", "LATEST", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"].map(|word| (word, word));
         let after = match (one_of("shardIteratorType", Some(&given), &types)?, self.sequence_number) {
@@ -193,10 +196,6 @@ impl Operation for GetShardIterator {
         let position = Position { stream: stream.arn.clone(), shard: shard_id, after };
         Ok(Writer::document(|out| out.key("ShardIterator").string(&position.token(now))))
     }
-}
-
-fn no_shard(shard: &str, stream: &Stream) -> Error {
-    Error::not_found(format!("Requested resource not found: Shard: {shard} in Stream: {} not found", stream.arn))
 }
 
 /// The sequence number of the newest visible record of this shard.
@@ -270,8 +269,8 @@ impl Operation for GetRecords {
 /// The images of a record that the stream's view contains.
 fn shown<'a>(record: &'a Record, stream: &Stream) -> [(&'static str, Option<&'a Image>); 2] {
     [
-        ("OldImage", record.old.as_ref().filter(|_| stream.view.shows_old())),
-        ("NewImage", record.new.as_ref().filter(|_| stream.view.shows_new())),
+        ("OldImage", record.old.as_ref().filter(|_| matches!(stream.view, "OLD_IMAGE" | "NEW_AND_OLD_IMAGES"))),
+        ("NewImage", record.new.as_ref().filter(|_| matches!(stream.view, "NEW_IMAGE" | "NEW_AND_OLD_IMAGES"))),
     ]
 }
 
@@ -304,7 +303,7 @@ fn write_record(record: &Record, stream: &Stream, size: usize, region: &str, out
             }
             out.key("SequenceNumber").string(&sequence);
             out.key("SizeBytes").plain(size);
-            out.key("StreamViewType").string(stream.view.name());
+            out.key("StreamViewType").string(stream.view);
         });
         if record.by_service {
             out.key("userIdentity").object(|out| {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::clock::Millis;
 use crate::engine::Engine;
-use crate::engine::stream::{Stream, StreamView};
+use crate::engine::stream::Stream;
 use crate::engine::table::{Provisioned, Table};
 use crate::error::{Error, Kind};
 
@@ -72,15 +72,14 @@ impl Operation for CreateTable {
     }
 }
 
-fn new_stream(table: &Table, view: StreamView, label: Millis, engine: &Engine) -> Stream {
+fn new_stream(table: &Table, view: &'static str, label: Millis, engine: &Engine) -> Stream {
     Stream::new(&table.name, &table.arn, view, table.schema.clone(), label, &engine.config)
 }
 
 impl StreamSpecification {
     /// The images that the stream should contain; `None` means no stream.
-    fn view(self) -> Result<Option<StreamView>, Error> {
-        use StreamView::{KeysOnly, NewAndOldImages, NewImage, OldImage};
-        let views = [NewAndOldImages, KeysOnly, NewImage, OldImage].map(|view| (view.name(), view));
+    fn view(self) -> Result<Option<&'static str>, Error> {
+        let views = ["NEW_AND_OLD_IMAGES", "KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE"].map(|word| (word, word));
         match (self.stream_enabled, self.stream_view_type) {
             (true, Some(text)) => one_of("streamSpecification.streamViewType", Some(&text), &views).map(Some),
             (true, None) => Err(Error::parameters("StreamViewType is required when StreamEnabled is true")),
@@ -144,19 +143,10 @@ impl Operation for UpdateTable {
         }
         let streams = table.stream.is_some();
         if let Some(specification) = self.stream_specification {
+            let refused = |why: &str| Err(Error::validation(format!("{why}: TableName: {}", self.table_name)));
             match specification.view()? {
-                Some(_) if streams => {
-                    return Err(Error::validation(format!(
-                        "Table already has an enabled stream: TableName: {}",
-                        self.table_name
-                    )));
-                }
-                None if !streams => {
-                    return Err(Error::validation(format!(
-                        "Table has no stream to disable: TableName: {}",
-                        self.table_name
-                    )));
-                }
+                Some(_) if streams => return refused("Table already has an enabled stream"),
+                None if !streams => return refused("Table has no stream to disable"),
                 None => engine.retire_stream(&self.table_name),
                 Some(view) => {
                     let label = engine.next_label();

@@ -71,14 +71,10 @@ impl TransactWriteItem {
         let (Some((verb, parameters)), None) = (set.next(), set.next()) else {
             return Err(Error::validation("TransactItems can only contain one of Check, Put, Update or Delete"));
         };
-        let missing = match verb {
-            Verb::Update => parameters.update_expression.is_none().then_some("updateExpression"),
-            Verb::Check => parameters.condition_expression.is_none().then_some("conditionExpression"),
-            Verb::Put | Verb::Delete => None,
-        };
-        match missing {
-            Some(name) => required(name, None),
-            None => Ok((verb, parameters)),
+        match verb {
+            Verb::Update if parameters.update_expression.is_none() => required("updateExpression", None),
+            Verb::Check if parameters.condition_expression.is_none() => required("conditionExpression", None),
+            _ => Ok((verb, parameters)),
         }
     }
 }
@@ -203,10 +199,8 @@ fn replay(actions: &[Action], keys: &[Key], engine: &Engine) -> Result<Consumed,
 }
 
 fn check_actions(count: usize) -> Result<(), Error> {
-    if (1..=TRANSACTION_ACTIONS).contains(&count) {
-        return Ok(());
-    }
-    Err(wrong_length("transactItems", TRANSACTION_ACTIONS))
+    let fits = (1..=TRANSACTION_ACTIONS).contains(&count);
+    if fits { Ok(()) } else { Err(wrong_length("transactItems", TRANSACTION_ACTIONS)) }
 }
 
 /// Reads up to a hundred items at one point in time.

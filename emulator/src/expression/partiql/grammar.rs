@@ -3,12 +3,12 @@
 use super::parser::{Call, Parser, malformed, unsupported};
 use super::{Body, Fields, Filter, Statement};
 use crate::expression::condition::parse::condition;
-use crate::expression::path::{Path, Step, clash_among};
+use crate::expression::path::{Path, Step};
 use crate::expression::token::Token;
 use crate::expression::update::parse::arithmetic;
 use crate::expression::update::{self, Operand, Verb};
 use crate::expression::words::is_keyword;
-use crate::value::Invalid;
+use crate::value::{Invalid, Item};
 
 const NO_TABLE: &str = "Expected identifier for simple path";
 
@@ -32,7 +32,7 @@ fn insert(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     if !parser.eat_keyword("VALUE") {
         return Err(malformed("Unexpected token after expression"));
     }
-    Ok(Statement { table, body: Body::Insert(parser.item()?.into()) })
+    Ok(Statement { table, body: Body::Insert(Item(parser.item()?)) })
 }
 
 fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
@@ -52,8 +52,7 @@ fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
             break;
         }
     }
-    let clash = clash_among(&actions.iter().map(|action| &action.path).collect::<Vec<_>>());
-    parser.refusals.extend(clash);
+    parser.refuse_clashes(&actions.iter().map(|action| &action.path).collect::<Vec<_>>());
     Ok(Statement { table, body: Body::Update(crate::expression::Update(actions), filter(parser)?) })
 }
 

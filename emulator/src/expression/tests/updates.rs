@@ -10,7 +10,7 @@ fn update(text: &str, old: &Item) -> Result<Item, String> {
 fn changes(text: &str) -> String {
     let old = sample();
     let new = update(text, &old).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
-    let mut names: Vec<_> = old.iter().chain(new.iter()).map(|(name, _)| name.clone()).collect();
+    let mut names: Vec<_> = old.0.iter().chain(&new.0).map(|(name, _)| name.clone()).collect();
     names.sort();
     names.dedup();
     names.retain(|name| old.get(name) != new.get(name));

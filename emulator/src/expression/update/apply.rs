@@ -125,7 +125,7 @@ fn check_parent(path: &Path, item: &Item) -> Result<(), Invalid> {
 /// The value that contains the last step of a path.
 fn parent<'a>(item: &'a mut Item, path: &Path) -> Option<&'a mut Value> {
     let (_, way) = path.steps.split_last()?;
-    way.iter().try_fold(item.as_map_mut().get_mut(&path.root)?, |value, step| match (value, step) {
+    way.iter().try_fold(item.0.get_mut(&path.root)?, |value, step| match (value, step) {
         (Value::M(map), Step::Field(name)) => map.get_mut(name),
         (Value::L(list), Step::Index(index)) => list.get_mut(*index),
         _ => None,

@@ -66,9 +66,7 @@ impl Definitions {
         let (hash, range) = match elements {
             [hash] => (hash, None),
             [hash, range] => (hash, Some(range)),
-            _ => {
-                return Err(wrong_length("keySchema", 2));
-            }
+            _ => return Err(wrong_length("keySchema", 2)),
         };
         for element in elements {
             check_key_name("keySchema.attributeName", &element.attribute_name)?;
@@ -90,9 +88,9 @@ impl Definitions {
     }
 
     pub(super) fn indexes(&self, requests: Vec<LocalIndexRequest>, schema: &Schema) -> Result<Vec<LocalIndex>, Error> {
-        let invalid = |message: String| Error::parameters(message);
         if requests.len() > LOCAL_INDEXES {
-            return Err(invalid(format!("Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES}")));
+            let most = format!("Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES}");
+            return Err(Error::parameters(most));
         }
         let mut indexes: Vec<LocalIndex> = Vec::new();
         for request in requests {
@@ -100,16 +98,16 @@ impl Definitions {
             check_table_name(&name)?;
             let own = self.schema(&request.key_schema)?;
             let Some(range) = own.range.filter(|_| own.hash == schema.hash && schema.range.is_some()) else {
-                return Err(invalid(format!(
+                return Err(Error::parameters(format!(
                     "Index {name} needs the table's HASH key and a RANGE key of its own: \
                      Local Secondary indices are not allowed on hash tables, only hash and range tables"
                 )));
             };
             if indexes.iter().any(|index| index.name == name) {
-                return Err(invalid(format!("Duplicate index name: {name}")));
+                return Err(Error::parameters(format!("Duplicate index name: {name}")));
             }
-            let projection =
-                request.projection.ok_or_else(|| invalid(format!("Projection is missing of index {name}")))?;
+            let missing = || Error::parameters(format!("Projection is missing of index {name}"));
+            let projection = request.projection.ok_or_else(missing)?;
             let types = ["ALL", "KEYS_ONLY"].map(|word| (word, word));
             let projection = one_of("projection.projectionType", Some(&projection.projection_type), &types)?;
             indexes.push(LocalIndex { name, range, projection });

@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Value {
 
 impl<'de> Deserialize<'de> for Item {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Attributes { place: Place::default(), placeholders: false }).map(Self::from)
+        deserializer.deserialize_any(Attributes { place: Place::default(), placeholders: false }).map(Self)
     }
 }
 

@@ -32,7 +32,7 @@ impl Serialize for Value {
 
 impl Serialize for Item {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.as_map().serialize(serializer)
+        self.0.serialize(serializer)
     }
 }
 
