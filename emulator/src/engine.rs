@@ -2,7 +2,6 @@
 
 pub(crate) mod image;
 pub(crate) mod iterator;
-pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod rows;
 pub(crate) mod schema;

@@ -16,13 +16,11 @@ pub mod number;
 mod op;
 mod policies;
 mod server;
-mod stats;
 pub mod value;
 
 pub use crate::config::{Config, Latency};
-pub use crate::control::ControlError;
+pub use crate::control::{ControlError, Stats, StreamStats, TableStats};
 pub use crate::emulator::{Emulator, Lost};
 pub use crate::engine::table::Changed;
 pub use crate::fault::{Fault, Rule, When};
 pub use crate::policies::Policies;
-pub use crate::stats::{Stats, StreamStats, TableStats};

@@ -1,12 +1,11 @@
 //! A table: its schema, rows, expiry and stream. All changes go through one function; `op` checks the requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::StdRng;
 
 use super::Engine;
 use super::image::Image;
-use super::journal::Journal;
 use super::key::Key;
 use super::rows::Rows;
 use super::schema::{KeyAttribute, Schema};
@@ -38,6 +37,35 @@ impl Expiry {
         }
         if let Some(at) = new.and_then(|stored| expires(&stored.item, &self.attribute)) {
             self.due.insert((at, key.clone()));
+        }
+    }
+}
+
+/// Every change since recovery was enabled, from which point-in-time recovery restores the items.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// The earliest time that can be restored.
+    pub(crate) since: Millis,
+    /// The time, the key, and the previous image of each change, oldest first.
+    changes: Vec<(Millis, Key, Option<Image>)>,
+}
+
+impl Journal {
+    pub(crate) fn new(since: Millis) -> Self {
+        Self { since, changes: Vec::new() }
+    }
+
+    fn note(&mut self, at: Millis, key: &Key, before: Option<Image>) {
+        self.changes.push((at, key.clone(), before));
+    }
+
+    /// Turns the current `items` into those at the end of the millisecond `at`.
+    pub(crate) fn undo(&self, items: &mut BTreeMap<Key, Image>, at: Millis) {
+        for (_, key, before) in self.changes.iter().rev().take_while(|(changed, ..)| *changed > at) {
+            match before {
+                Some(image) => items.insert(key.clone(), image.clone()),
+                None => items.remove(key),
+            };
         }
     }
 }

@@ -8,8 +8,7 @@ use serde::Deserialize;
 
 use crate::clock::Millis;
 use crate::engine::Engine;
-use crate::engine::journal::Journal;
-use crate::engine::table::{Stored, Table};
+use crate::engine::table::{Journal, Stored, Table};
 use crate::error::{Error, Kind};
 use crate::json::Writer;
 

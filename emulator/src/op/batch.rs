@@ -3,6 +3,8 @@
 mod get;
 mod write;
 
+use std::hash::Hash;
+
 use hashbrown::HashSet;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -27,7 +29,7 @@ fn check_count(counts: impl Iterator<Item = usize>, most: usize, too_many: &str)
     Ok(())
 }
 
-fn refuse_duplicates<'a>(keys: impl Iterator<Item = &'a Key>) -> Result<(), Error> {
+pub(super) fn refuse_duplicates<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for key in keys {
         if !seen.insert(key) {

@@ -1,23 +1,23 @@
-//! The common parts of ExecuteStatement and BatchExecuteStatement. A PartiQL statement is resolved with its table and executed
-//! as a PutItem, UpdateItem, DeleteItem or GetItem.
+//! ExecuteStatement, and what it has in common with BatchExecuteStatement. A PartiQL statement is resolved with its table and
+//! executed as a PutItem, UpdateItem, DeleteItem or GetItem.
 
 mod batch;
-mod single;
 
 use serde::Deserialize;
 
 pub(crate) use self::batch::BatchExecuteStatement;
-pub(crate) use self::single::ExecuteStatement;
 use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::schema::Schema;
 use crate::error::{Error, Kind};
-use crate::expression::partiql::{Body, Fields, Filter, no_item};
+use crate::expression::partiql::{Body, Fields, Filter, no_item, target};
 use crate::expression::{Condition, Statement};
+use crate::json::Writer;
 use crate::limits::STATEMENT_CHARS;
 use crate::value::{Item, Value};
 
-use super::capacity::Consumed;
+use super::Operation;
+use super::capacity::{Consumed, Report};
 use super::items::read_item;
 use super::params::{constraint, shows_item_on_failure, wrong_length};
 use super::write::{Action, Returned, Verb};
@@ -181,4 +181,42 @@ fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Option<Item>, Error
         key.insert(attribute.name.as_str(), value);
     }
     Ok(Some(key))
+}
+
+/// Executes one statement.
+#[derive(Debug, Deserialize)]
+#[serde(from = "StatementRequest")]
+pub(crate) struct ExecuteStatement {
+    text: String,
+    ready: Box<Result<(Report, Prepared), Error>>,
+}
+
+impl From<StatementRequest> for ExecuteStatement {
+    fn from(mut request: StatementRequest) -> Self {
+        let mut read = || {
+            let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+            request.check("")?;
+            Ok((report, request.read()?))
+        };
+        Self { ready: Box::new(read()), text: request.statement }
+    }
+}
+
+impl ExecuteStatement {
+    /// The action of its statement, as rules and policies name it.
+    pub(super) fn action(&self) -> Option<&'static str> {
+        target(&self.text).map(|(action, _)| action)
+    }
+}
+
+impl Operation for ExecuteStatement {
+    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+        let (report, prepared) = (*self.ready)?;
+        let mut consumed = Consumed::default();
+        let found = prepared.meet(engine, false)?.carry_out(engine, &mut consumed)?;
+        Ok(Writer::document(|out| {
+            out.key("Items").array(|out| found.iter().for_each(|item| item.write(out)));
+            consumed.write_one(out, report);
+        }))
+    }
 }

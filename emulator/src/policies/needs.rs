@@ -81,52 +81,50 @@ fn alone(kind: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn needs(target: &str, body: &str) -> Vec<String> {
-        let request =
-            Request::builder().header("x-amz-target", target).body(Bytes::copy_from_slice(body.as_bytes())).unwrap();
-        of(&request, "r").into_iter().map(|need| format!("{} {}", need.action, need.resource)).collect()
+    fn check(operation: &str, body: &str, expected: &[(&str, &str)]) {
+        let request = Request::builder().header("x-amz-target", format!("DynamoDB_20120810.{operation}"));
+        let request = request.body(Bytes::copy_from_slice(body.as_bytes())).unwrap();
+        let needs = of(&request, "r");
+        let needs: Vec<_> = needs.iter().map(|need| (need.action.as_str(), need.resource.as_str())).collect();
+        let expected: Vec<_> = expected.iter().map(|(action, of)| (format!("dynamodb:{action}"), arn(of))).collect();
+        let expected: Vec<_> = expected.iter().map(|(action, of)| (action.as_str(), of.as_str())).collect();
+        assert_eq!(needs, expected, "{operation}");
+    }
+
+    fn arn(name: &str) -> String {
+        if name == "*" { name.to_owned() } else { format!("arn:aws:dynamodb:r:000000000000:table/{name}") }
     }
 
     #[test]
     fn every_kind_of_request_names_its_tables_and_streams() {
-        let table = |name: &str| format!("arn:aws:dynamodb:r:000000000000:table/{name}");
-        let expect =
-            |target: &str, body: &str, expected: &[String]| assert_eq!(needs(target, body), expected, "{target}");
-        expect("DynamoDB_20120810.GetItem", r#"{"TableName":"a"}"#, &[format!("dynamodb:GetItem {}", table("a"))]);
-        expect(
-            "DynamoDB_20120810.BatchGetItem",
-            r#"{"RequestItems":{"a":{},"b":{}}}"#,
-            &["a", "b"].map(|name| format!("dynamodb:BatchGetItem {}", table(name))),
-        );
-        expect(
-            "DynamoDB_20120810.TransactWriteItems",
+        check("GetItem", r#"{"TableName":"a"}"#, &[("GetItem", "a")]);
+        let both = [("BatchGetItem", "a"), ("BatchGetItem", "b")];
+        check("BatchGetItem", r#"{"RequestItems":{"a":{},"b":{}}}"#, &both);
+        check(
+            "TransactWriteItems",
             r#"{"TransactItems":[{"Put":{"TableName":"a"}},{"Update":{"TableName":"b"}},{"Delete":{"TableName":"a"}},
                 {"ConditionCheck":{"TableName":"c"}}]}"#,
-            &[("PutItem", "a"), ("UpdateItem", "b"), ("DeleteItem", "a"), ("ConditionCheckItem", "c")]
-                .map(|(action, name)| format!("dynamodb:{action} {}", table(name))),
+            &[("PutItem", "a"), ("UpdateItem", "b"), ("DeleteItem", "a"), ("ConditionCheckItem", "c")],
         );
-        let stream = format!("{}/stream/2026", table("a"));
+        let stream = arn("a/stream/2026");
         let iterator = format!(r#"{{"ShardIterator":"{stream}|1|xyz"}}"#);
-        expect("DynamoDBStreams_20120810.GetRecords", &iterator, &[format!("dynamodb:GetRecords {stream}")]);
+        check("GetRecords", &iterator, &[("GetRecords", "a/stream/2026")]);
         let described = format!(r#"{{"StreamArn":"{stream}"}}"#);
-        expect("DynamoDBStreams_20120810.DescribeStream", &described, &[format!("dynamodb:DescribeStream {stream}")]);
+        check("DescribeStream", &described, &[("DescribeStream", "a/stream/2026")]);
         let statements = [
-            (r#"INSERT INTO \"a\" VALUE {'id': ?}"#, "PartiQLInsert", "a"),
-            ("update b set n = n + 1 where id = ?", "PartiQLUpdate", "b"),
-            ("DELETE /* x */ FROM a WHERE id = ?", "PartiQLDelete", "a"),
-            ("SELECT a, b FROM c WHERE id = ?", "PartiQLSelect", "c"),
+            (r#"INSERT INTO \"a\" VALUE {'id': ?}"#, ("PartiQLInsert", "a")),
+            ("update b set n = n + 1 where id = ?", ("PartiQLUpdate", "b")),
+            ("DELETE /* x */ FROM a WHERE id = ?", ("PartiQLDelete", "a")),
+            ("SELECT a, b FROM c WHERE id = ?", ("PartiQLSelect", "c")),
         ];
-        for (statement, action, name) in statements {
-            let body = format!(r#"{{"Statement":"{statement}"}}"#);
-            expect("DynamoDB_20120810.ExecuteStatement", &body, &[format!("dynamodb:{action} {}", table(name))]);
+        let each = statements.map(|(statement, _)| format!(r#"{{"Statement":"{statement}"}}"#));
+        for (body, (_, need)) in each.iter().zip(statements) {
+            check("ExecuteStatement", body, &[need]);
         }
-        let all = statements.map(|(statement, ..)| format!(r#"{{"Statement":"{statement}"}}"#)).join(",");
-        let all = format!(r#"{{"Statements":[{all}]}}"#);
-        let each = statements.map(|(_, action, name)| format!("dynamodb:{action} {}", table(name)));
-        expect("DynamoDB_20120810.BatchExecuteStatement", &all, &each);
-        let unread = r#"{"Statement":"DROP TABLE a"}"#;
-        expect("DynamoDB_20120810.ExecuteStatement", unread, &[]);
-        expect("DynamoDB_20120810.ListTables", "{}", &["dynamodb:ListTables *".to_owned()]);
-        expect("DynamoDB_20120810.GetItem", "no JSON", &["dynamodb:GetItem *".to_owned()]);
+        let all = format!(r#"{{"Statements":[{}]}}"#, each.join(","));
+        check("BatchExecuteStatement", &all, &statements.map(|(_, need)| need));
+        check("ExecuteStatement", r#"{"Statement":"DROP TABLE a"}"#, &[]);
+        check("ListTables", "{}", &[("ListTables", "*")]);
+        check("GetItem", "no JSON", &[("GetItem", "*")]);
     }
 }

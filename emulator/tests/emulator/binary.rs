@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-emulator");
 
 /// A running emulator, and the address that it has printed.
-pub(crate) struct Running {
+struct Running {
     process: Process,
-    pub(crate) address: String,
+    address: String,
 }
 
 impl Running {
     /// Starts the program on a free port.
-    pub(crate) async fn start(flags: &[&str]) -> Self {
+    async fn start(flags: &[&str]) -> Self {
         let process = Process::start("emulator", command(PROGRAM).args(["--port", "0"]).args(flags));
         Self::listening(process.unwrap()).await
     }
@@ -147,4 +147,14 @@ async fn a_hangup_ends_it_with_0() {
     let Running { process, .. } = Running::listening(process.unwrap()).await;
     process.signal(Signal::HUP).unwrap();
     assert_eq!(process.exit(Duration::from_secs(10)).await.unwrap(), Some(0));
+}
+
+/// Runs the contract tests in Python, with boto3 and the `aws` command, if Python has boto3.
+#[tokio::test]
+#[ignore = "needs python3 with boto3; .ci/night runs it"]
+async fn boto3_and_the_aws_command_work_unmodified() {
+    let running = Running::start(&["--control", "--read-lag", "0ms"]).await;
+    let endpoint = format!("http://{}", running.address);
+    let status = std::process::Command::new("python3").args(["tests/boto3_contract.py", &endpoint]).status().unwrap();
+    assert!(status.success(), "a rule of the contract is broken: {status}");
 }

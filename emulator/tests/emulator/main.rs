@@ -11,7 +11,6 @@ mod malformed;
 mod partiql;
 mod partiql_laws;
 mod policies;
-mod python_clients;
 mod raw;
 mod reader;
 mod reads;

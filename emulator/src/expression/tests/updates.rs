@@ -116,44 +116,33 @@ fn updates_that_do_not_fit_the_item_are_refused() {
 
 #[test]
 fn meaningless_updates_are_refused_with_dynamodbs_messages() {
-    let overlap = "Two document paths overlap with each other; must remove or rewrite one of these paths";
-    let conflict = "Two document paths conflict with each other; must remove or rewrite one of these paths";
+    let clash = |how: &str, one: &str, two: &str| {
+        let rule = format!("Two document paths {how} with each other; must remove or rewrite one of these paths");
+        format!("{rule}; path one: {one}, path two: {two}")
+    };
+    let twice = |clause: &str| format!("The \"{clause}\" section can only be used once in an update expression;");
+    let no_path = "Operator or function requires a document path; operator or function: if_not_exists".to_owned();
+    let no_operand = |operator: &str, found: &str| {
+        format!("Incorrect operand type for operator or function; operator: {operator}, operand type: {found}")
+    };
     for (text, reason) in [
         ("", "The expression can not be empty;".to_owned()),
-        ("SET x = :a SET y = :a", r#"The "SET" section can only be used once in an update expression;"#.to_owned()),
-        ("ADD x :one REMOVE s add y :one", r#"The "ADD" section can only be used once in an update expression;"#.to_owned()),
-        ("SET m = :map, m.k = :a", format!("{overlap}; path one: [m], path two: [m, k]")),
-        ("SET x = :a REMOVE #a.#a, x", format!("{overlap}; path one: [x], path two: [x]")),
-        ("SET l[1] = :a, #l[1].x = :a", format!("{overlap}; path one: [l, [1]], path two: [l, [1], x]")),
-        ("REMOVE a.b SET a[1] = :a", format!("{conflict}; path one: [a, b], path two: [a, [1]]")),
+        ("SET x = :a SET y = :a", twice("SET")),
+        ("ADD x :one REMOVE s add y :one", twice("ADD")),
+        ("SET m = :map, m.k = :a", clash("overlap", "[m]", "[m, k]")),
+        ("SET x = :a REMOVE #a.#a, x", clash("overlap", "[x]", "[x]")),
+        ("SET l[1] = :a, #l[1].x = :a", clash("overlap", "[l, [1]]", "[l, [1], x]")),
+        ("REMOVE a.b SET a[1] = :a", clash("conflict", "[a, b]", "[a, [1]]")),
         ("SET x = bogus(s)", "Invalid function name; function: bogus".to_owned()),
-        (
-            "SET x = if_not_exists(s)",
-            "Incorrect number of operands for operator or function; operator or function: if_not_exists, number of operands: 1".to_owned(),
-        ),
-        (
-            "SET x = list_append(list_append(l, :list), :list)",
-            "The function is not allowed to be used this way in an expression; function: list_append".to_owned(),
-        ),
-        (
-            "SET x = list_append(:list, list_append(l, :list))",
-            "The function is not allowed to be used this way in an expression; function: list_append".to_owned(),
-        ),
-        (
-            "SET x = if_not_exists(:a, s)",
-            "Operator or function requires a document path; operator or function: if_not_exists".to_owned(),
-        ),
-        (
-            "SET x = list_append(:a, s)",
-            "Incorrect operand type for operator or function; operator or function: list_append, operand type: S".to_owned(),
-        ),
-        (
-            "SET x = n + :a",
-            "Incorrect operand type for operator or function; operator or function: +, operand type: S".to_owned(),
-        ),
-        ("ADD x :a", "Incorrect operand type for operator or function; operator: ADD, operand type: STRING".to_owned()),
-        ("ADD x :list", "Incorrect operand type for operator or function; operator: ADD, operand type: LIST".to_owned()),
-        ("DELETE x :one", "Incorrect operand type for operator or function; operator: DELETE, operand type: NUMBER".to_owned()),
+        ("SET x = if_not_exists(s)", wrong_count("if_not_exists", 1)),
+        ("SET x = list_append(list_append(l, :list), :list)", misused("list_append")),
+        ("SET x = list_append(:list, list_append(l, :list))", misused("list_append")),
+        ("SET x = if_not_exists(:a, s)", no_path),
+        ("SET x = list_append(:a, s)", wrong_type("list_append", "S")),
+        ("SET x = n + :a", wrong_type("+", "S")),
+        ("ADD x :a", no_operand("ADD", "STRING")),
+        ("ADD x :list", no_operand("ADD", "LIST")),
+        ("DELETE x :one", no_operand("DELETE", "NUMBER")),
         ("SET owner = :a", "Attribute name is a reserved keyword; reserved keyword: owner".to_owned()),
     ] {
         assert_eq!(update_refusal(text), format!("Invalid UpdateExpression: {reason}"), "{text}");

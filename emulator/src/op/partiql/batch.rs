@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashSet;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use serde::Deserialize;
@@ -15,6 +14,7 @@ use crate::fault::Fault;
 use crate::json::Writer;
 use crate::limits::BATCH_STATEMENTS;
 use crate::op::Operation;
+use crate::op::batch::refuse_duplicates;
 use crate::op::capacity::{Consumed, Report};
 use crate::op::params::wrong_length;
 use crate::op::write::Returned;
@@ -50,12 +50,6 @@ struct Struck {
 struct Ready {
     report: Report,
     statements: Vec<Result<Prepared, Error>>,
-}
-
-/// The outcome of a statement, and its table.
-struct Outcome {
-    table: Option<String>,
-    returned: Result<Option<Returned>, Error>,
 }
 
 impl BatchExecuteStatement {
@@ -137,29 +131,19 @@ impl Operation for BatchExecuteStatement {
                 Err(error) => (None, Err(error)),
             })
             .collect();
-        refuse_duplicates(met.iter().filter_map(|(_, met)| met.as_ref().ok()))?;
+        refuse_duplicates(met.iter().filter_map(|(_, met)| met.as_ref().ok()).map(Met::item))?;
         let mut consumed = Consumed::default();
         let mut outcomes = Vec::with_capacity(met.len());
         for (nth, (table, met)) in met.into_iter().enumerate() {
             let returned = met.and_then(|met| carry_out(met, self.struck(nth), engine, &mut consumed));
-            outcomes.push(Outcome { table, returned });
+            outcomes.push((table, returned));
         }
         Ok(Writer::document(|out| {
-            out.key("Responses").array(|out| outcomes.iter().for_each(|outcome| outcome.write(out)));
+            out.key("Responses")
+                .array(|out| outcomes.iter().for_each(|(table, returned)| write(table.as_ref(), returned, out)));
             consumed.write_all(out, report, None);
         }))
     }
-}
-
-/// Checks that no two statements have the same key.
-fn refuse_duplicates<'a>(statements: impl Iterator<Item = &'a Met>) -> Result<(), Error> {
-    let mut seen = HashSet::with_capacity(BATCH_STATEMENTS);
-    for statement in statements {
-        if !seen.insert(statement.item()) {
-            return Err(Error::validation("Provided list of item keys contains duplicates"));
-        }
-    }
-    Ok(())
 }
 
 fn carry_out(
@@ -176,18 +160,17 @@ fn carry_out(
     Err(error.clone())
 }
 
-impl Outcome {
-    fn write(&self, out: &mut Writer) {
-        out.object(|out| {
-            match &self.returned {
-                Ok(found) => found.iter().for_each(|item| item.write(out.key("Item"))),
-                Err(error) => out.key("Error").object(|out| {
-                    out.key("Code").string(error.kind.statement_code());
-                    out.key("Message").string(&error.message);
-                    error.item.iter().for_each(|item| out.key("Item").image(item));
-                }),
-            }
-            self.table.iter().for_each(|table| out.key("TableName").string(table));
-        });
-    }
+/// Writes the outcome of a statement, with its table.
+fn write(table: Option<&String>, returned: &Result<Option<Returned>, Error>, out: &mut Writer) {
+    out.object(|out| {
+        match returned {
+            Ok(found) => found.iter().for_each(|item| item.write(out.key("Item"))),
+            Err(error) => out.key("Error").object(|out| {
+                out.key("Code").string(error.kind.statement_code());
+                out.key("Message").string(&error.message);
+                error.item.iter().for_each(|item| out.key("Item").image(item));
+            }),
+        }
+        table.iter().for_each(|table| out.key("TableName").string(table));
+    });
 }

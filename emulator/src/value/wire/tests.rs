@@ -58,40 +58,29 @@ fn a_value_has_exactly_one_type() {
 
 #[test]
 fn values_that_are_not_allowed_are_refused_with_dynamodbs_messages() {
+    let parameter = |rule: &str| format!("One or more parameter values were invalid: {rule}");
+    let number = "The parameter cannot be converted to a numeric value";
+    let range = |what: &str, than: &str| {
+        format!("Number {what}. Attempting to store a number with magnitude {than} than supported range")
+    };
+    let precise = "Attempting to store more than 38 significant digits in a Number";
+    let duplicates = "Input collection [Yg==, Yg==]of type BS contains duplicates.";
     for (json, message) in [
-        (r#"{"N":""}"#, "The parameter cannot be converted to a numeric value"),
-        (r#"{"N":"b"}"#, "The parameter cannot be converted to a numeric value: b"),
-        (r#"{"NS":["1","b"]}"#, "The parameter cannot be converted to a numeric value: b"),
-        (
-            r#"{"N":"123456789012345678901234567890123456789"}"#,
-            "Attempting to store more than 38 significant digits in a Number",
-        ),
-        (
-            r#"{"N":"1E126"}"#,
-            "Number overflow. Attempting to store a number with magnitude larger than supported range",
-        ),
-        (
-            r#"{"N":"1E-131"}"#,
-            "Number underflow. Attempting to store a number with magnitude smaller than supported range",
-        ),
-        (
-            r#"{"NULL":false}"#,
-            "One or more parameter values were invalid: Null attribute value types must have the value of true",
-        ),
-        (r#"{"SS":[]}"#, "One or more parameter values were invalid: An string set  may not be empty"),
-        (r#"{"NS":[]}"#, "One or more parameter values were invalid: An number set  may not be empty"),
-        (r#"{"BS":[]}"#, "One or more parameter values were invalid: Binary sets should not be empty"),
-        (
-            r#"{"SS":["a","b","a"]}"#,
-            "One or more parameter values were invalid: Input collection [a, b, a] contains duplicates.",
-        ),
-        (r#"{"NS":["1","1.0"]}"#, "Input collection contains duplicates"),
-        (
-            r#"{"BS":["Yg==","Yg=="]}"#,
-            "One or more parameter values were invalid: Input collection [Yg==, Yg==]of type BS contains duplicates.",
-        ),
+        (r#"{"N":""}"#, number.to_owned()),
+        (r#"{"N":"b"}"#, format!("{number}: b")),
+        (r#"{"NS":["1","b"]}"#, format!("{number}: b")),
+        (r#"{"N":"123456789012345678901234567890123456789"}"#, precise.to_owned()),
+        (r#"{"N":"1E126"}"#, range("overflow", "larger")),
+        (r#"{"N":"1E-131"}"#, range("underflow", "smaller")),
+        (r#"{"NULL":false}"#, parameter("Null attribute value types must have the value of true")),
+        (r#"{"SS":[]}"#, parameter("An string set  may not be empty")),
+        (r#"{"NS":[]}"#, parameter("An number set  may not be empty")),
+        (r#"{"BS":[]}"#, parameter("Binary sets should not be empty")),
+        (r#"{"SS":["a","b","a"]}"#, parameter("Input collection [a, b, a] contains duplicates.")),
+        (r#"{"NS":["1","1.0"]}"#, "Input collection contains duplicates".to_owned()),
+        (r#"{"BS":["Yg==","Yg=="]}"#, parameter(duplicates)),
     ] {
-        assert_eq!(read(json), invalid(message), "{json}");
+        assert_eq!(read(json), invalid(&message), "{json}");
     }
 }
 
