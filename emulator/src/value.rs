@@ -188,6 +188,11 @@ impl Item {
         self.0.remove(name)
     }
 
+    /// The attributes in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&String, &Value)> {
+        self.0.iter()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

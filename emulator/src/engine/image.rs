@@ -26,7 +26,7 @@ impl Image {
             }
         }
         let keys_end = members.len();
-        for (name, value) in item.0.iter().filter(|(name, _)| !schema.names().any(|key| key == name.as_str())) {
+        for (name, value) in item.iter().filter(|(name, _)| !schema.names().any(|key| key == name.as_str())) {
             push_member(&mut members, name, value);
         }
         let narrow =

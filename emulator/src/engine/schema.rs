@@ -30,14 +30,13 @@ impl Schema {
 
     /// The key of an item that is to be stored.
     pub(crate) fn key_of_item(&self, item: &Item) -> Result<Key, Error> {
-        self.key_with(|attribute| match item.get(&attribute.name) {
-            None => Err(Error::parameters(format!("Missing the key {} in the item", attribute.name))),
-            Some(value) if value.type_code() != attribute.key_type => Err(Error::parameters(format!(
-                "Type mismatch for key {} expected: {} actual: {}",
-                attribute.name,
-                attribute.key_type,
-                value.type_code()
-            ))),
+        self.key_with(|KeyAttribute { name, key_type }| match item.get(name) {
+            None => Err(Error::parameters(format!("Missing the key {name} in the item"))),
+            Some(value) if value.type_code() != *key_type => {
+                let found = value.type_code();
+                let mismatch = format!("Type mismatch for key {name} expected: {key_type} actual: {found}");
+                Err(Error::parameters(mismatch))
+            }
             Some(value) => Ok(value),
         })
     }

@@ -30,7 +30,7 @@ fn check_count(counts: impl Iterator<Item = usize>, most: usize, too_many: &str)
 }
 
 pub(super) fn refuse_duplicates<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> Result<(), Error> {
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::with_capacity(keys.size_hint().1.unwrap_or_default());
     for key in keys {
         if !seen.insert(key) {
             return Err(Error::validation("Provided list of item keys contains duplicates"));

@@ -78,13 +78,9 @@ fn segment(segment: Option<i64>, total: Option<i64>) -> Result<Range, Error> {
     };
     let invalid = |name: &str, value: i64, rule: &str| constraint(name, &value.to_string(), rule);
     let count = u64::try_from(total).ok().filter(|count| (1..=SEGMENTS).contains(count));
-    let count = count.ok_or_else(|| {
-        invalid(
-            "totalSegments",
-            total,
-            "Member must have value less than or equal to 1000000, Member must have value greater than or equal to 1",
-        )
-    })?;
+    let within =
+        "Member must have value less than or equal to 1000000, Member must have value greater than or equal to 1";
+    let count = count.ok_or_else(|| invalid("totalSegments", total, within))?;
     let nth = u64::try_from(segment)
         .map_err(|_| invalid("segment", segment, "Member must have value greater than or equal to 0"))?;
     if nth >= count {

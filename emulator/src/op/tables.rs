@@ -102,13 +102,9 @@ fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Pro
         (false, None) => Err(Error::validation("No provisioned throughput specified for the table")),
         (false, Some(given)) => {
             let units = |units: i64| {
-                u64::try_from(units).ok().filter(|units| *units > 0).ok_or_else(|| {
-                    constraint(
-                        "provisionedThroughput",
-                        &units.to_string(),
-                        "Member must have value greater than or equal to 1",
-                    )
-                })
+                let rule = "Member must have value greater than or equal to 1";
+                let refused = || constraint("provisionedThroughput", &units.to_string(), rule);
+                u64::try_from(units).ok().filter(|units| *units > 0).ok_or_else(refused)
             };
             Ok(Some((units(given.read_capacity_units)?, units(given.write_capacity_units)?)))
         }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
+use crate::engine::schema::KeyAttribute;
 use crate::engine::table::{Stored, Table};
 use crate::engine::throughput::Use;
 use crate::error::Error;
@@ -231,13 +232,12 @@ fn check_item(table: &Table, item: &Item) -> Result<(), Error> {
         return Err(Error::validation("Item size has exceeded the maximum allowed size"));
     }
     for index in &table.indexes {
-        let Some(value) = item.get(&index.range.name) else { continue };
-        if value.type_code() != index.range.key_type {
+        let KeyAttribute { name, key_type } = &index.range;
+        let Some(value) = item.get(name) else { continue };
+        let found = value.type_code();
+        if found != *key_type {
             return Err(Error::parameters(format!(
-                "Type mismatch for Index Key {} Expected: {} Actual: {} IndexName: {}",
-                index.range.name,
-                index.range.key_type,
-                value.type_code(),
+                "Type mismatch for Index Key {name} Expected: {key_type} Actual: {found} IndexName: {}",
                 index.name
             )));
         }

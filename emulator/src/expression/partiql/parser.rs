@@ -56,7 +56,7 @@ impl Language for Statements {
 
     fn bracketed(parser: &mut Parsing<'_, Self>) -> Result<Step, Invalid> {
         let step = match parser.peek() {
-            Token::Text(text) => Step::Field(undoubled(text, "''")),
+            Token::Text(text) => Step::Field(undoubled(text, '\'')),
             Token::Number(digits) => {
                 let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
                 let outside = || format!("List index is not within the allowable range; index: [{digits}]");
@@ -99,7 +99,7 @@ impl Parser<'_> {
     pub(super) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
         let name = match self.peek() {
             Token::Word(word) if !is_keyword(word) => word.to_owned(),
-            Token::Quoted(text) => undoubled(text, "\"\""),
+            Token::Quoted(text) => undoubled(text, '"'),
             _ if missing.is_empty() => return Err(self.unexpected()),
             _ => return Err(malformed(missing)),
         };
@@ -120,7 +120,7 @@ impl Parser<'_> {
             return Err(Invalid::new(NESTED_TOO_DEEP));
         }
         let value = match self.peek() {
-            Token::Text(text) => Value::S(undoubled(text, "''")),
+            Token::Text(text) => Value::S(undoubled(text, '\'')),
             Token::Number(text) => Value::N(number(text, "", place)?),
             Token::Symbol(sign @ ("-" | "+")) => {
                 let Token::Number(text) = self.peek_second() else { return Ok(None) };
@@ -174,7 +174,7 @@ impl Parser<'_> {
                 self.expect(",")?;
             }
             let Token::Text(text) = self.peek() else { return Err(self.unexpected()) };
-            let name = undoubled(text, "''");
+            let name = undoubled(text, '\'');
             self.advance();
             self.expect(":")?;
             let value = self.some_value(&Place::Field(place, &name), depth + 1)?;
@@ -239,6 +239,9 @@ fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> 
 }
 
 /// A text inside of quotation marks, which are doubled in it.
-fn undoubled(text: &str, doubled: &str) -> String {
-    text.replace(doubled, &doubled[1..])
+fn undoubled(text: &str, mark: char) -> String {
+    if !text.contains(mark) {
+        return text.to_owned();
+    }
+    text.replace(&format!("{mark}{mark}"), &mark.to_string())
 }

@@ -1,6 +1,7 @@
 //! BatchExecuteStatement: up to 25 statements, all reads or all writes, with separate outcomes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -26,7 +27,7 @@ use crate::policies::Denied;
 pub(crate) struct BatchExecuteStatement {
     texts: Vec<String>,
     /// Statements that fail because of faults or policies, by position.
-    struck: Vec<(usize, Struck)>,
+    struck: BTreeMap<usize, Struck>,
     ready: Result<Ready, Error>,
 }
 
@@ -70,7 +71,7 @@ impl BatchExecuteStatement {
     /// Applies a fault to one statement, unless it is refused already. The others are not affected.
     pub(crate) fn strike(&mut self, nth: usize, fault: Fault, rng: &mut StdRng) -> bool {
         let (error, applied) = match fault {
-            _ if self.struck(nth).is_some() => return false,
+            _ if self.struck.contains_key(&nth) => return false,
             Fault::Throttle => (Error::throttled(), false),
             Fault::Conflict => (Error::in_conflict(), false),
             Fault::InternalError { applied } => (Error::failed(), applied.unwrap_or_else(|| rng.random())),
@@ -78,19 +79,15 @@ impl BatchExecuteStatement {
             Fault::Ghost { .. } | Fault::Outage => (Error::failed(), false),
             Fault::Latency { .. } | Fault::Unprocessed => return false,
         };
-        self.struck.push((nth, Struck { error, applied }));
+        self.struck.insert(nth, Struck { error, applied });
         true
-    }
-
-    fn struck(&self, nth: usize) -> Option<&Struck> {
-        self.struck.iter().find(|(struck, _)| *struck == nth).map(|(_, struck)| struck)
     }
 
     /// A batch of only one of the statements, to execute it later.
     pub(crate) fn alone(&self, nth: usize) -> Self {
         let only = |ready: &Ready| Ready { report: Report::None, statements: vec![ready.statements[nth].clone()] };
         let ready = self.ready.as_ref().map(only).map_err(Error::clone);
-        Self { texts: vec![self.texts[nth].clone()], struck: Vec::new(), ready }
+        Self { texts: vec![self.texts[nth].clone()], struck: BTreeMap::new(), ready }
     }
 }
 
@@ -98,7 +95,7 @@ impl From<BatchRequest> for BatchExecuteStatement {
     fn from(mut request: BatchRequest) -> Self {
         let ready = request.read();
         let texts = request.statements.into_iter().map(|statement| statement.statement).collect();
-        Self { texts, struck: Vec::new(), ready }
+        Self { texts, struck: BTreeMap::new(), ready }
     }
 }
 
@@ -123,7 +120,7 @@ impl BatchRequest {
 
 impl Operation for BatchExecuteStatement {
     fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let Ready { report, statements } = std::mem::replace(&mut self.ready, Err(Error::failed()))?;
+        let Ready { report, statements } = self.ready?;
         let met: Vec<(Option<String>, Result<Met, Error>)> = statements
             .into_iter()
             .map(|read| match read {
@@ -135,7 +132,7 @@ impl Operation for BatchExecuteStatement {
         let mut consumed = Consumed::default();
         let mut outcomes = Vec::with_capacity(met.len());
         for (nth, (table, met)) in met.into_iter().enumerate() {
-            let returned = met.and_then(|met| carry_out(met, self.struck(nth), engine, &mut consumed));
+            let returned = met.and_then(|met| carry_out(met, self.struck.remove(&nth), engine, &mut consumed));
             outcomes.push((table, returned));
         }
         Ok(Writer::document(|out| {
@@ -148,16 +145,16 @@ impl Operation for BatchExecuteStatement {
 
 fn carry_out(
     met: Met,
-    struck: Option<&Struck>,
+    struck: Option<Struck>,
     engine: &mut Engine,
     consumed: &mut Consumed,
 ) -> Result<Option<Returned>, Error> {
     let Some(Struck { error, applied }) = struck else { return met.carry_out(engine, consumed) };
-    if *applied {
+    if applied {
         // The client gets the error, whatever the outcome was.
         let _ = met.carry_out(engine, consumed);
     }
-    Err(error.clone())
+    Err(error)
 }
 
 /// Writes the outcome of a statement, with its table.
