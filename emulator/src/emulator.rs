@@ -19,7 +19,7 @@ use crate::envelope;
 use crate::error::{Error, Kind};
 use crate::fault::{Asked, Fault, Faults, Verdict};
 use crate::limits::GHOST_MILLIS;
-use crate::op::{BatchExecuteStatement, Call};
+use crate::op::{Call, StatementBatch};
 use crate::policies::{self, Denied, Uses};
 
 /// An in-memory DynamoDB. Clones refer to the same one.
@@ -223,7 +223,7 @@ impl State {
     }
 
     /// Applies the rules to each statement of a batch.
-    fn strike(&mut self, batch: &mut BatchExecuteStatement, verdict: &mut Verdict) {
+    fn strike(&mut self, batch: &mut StatementBatch, verdict: &mut Verdict) {
         for nth in 0..batch.len() {
             let Some((action, touched)) = batch.target(nth) else { continue };
             let touches = |table: &str| touched == table;

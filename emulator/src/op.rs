@@ -16,7 +16,7 @@ mod transact;
 mod ttl;
 mod write;
 
-pub(crate) use self::partiql::BatchExecuteStatement;
+pub(crate) use self::partiql::StatementBatch;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -85,10 +85,10 @@ calls! {
         DeleteItem: items::DeleteItem,
         BatchGetItem: batch::BatchGetItem,
         BatchWriteItem: batch::BatchWriteItem,
-        TransactWriteItems: transact::TransactWriteItems,
+        TransactWriteItems: transact::TransactWrite,
         TransactGetItems: transact::TransactGetItems,
         ExecuteStatement: partiql::ExecuteStatement,
-        BatchExecuteStatement: partiql::BatchExecuteStatement,
+        BatchExecuteStatement: partiql::StatementBatch,
         Query: query::Query,
         Scan: scan::Scan,
     }
@@ -150,7 +150,7 @@ impl Call {
     }
 
     /// The request, if its statements have separate outcomes.
-    pub(crate) fn as_batch(&mut self) -> Option<&mut BatchExecuteStatement> {
+    pub(crate) fn as_batch(&mut self) -> Option<&mut StatementBatch> {
         match self {
             Self::BatchExecuteStatement(request) => Some(request),
             _ => None,

@@ -5,7 +5,7 @@ mod batch;
 
 use serde::Deserialize;
 
-pub(crate) use self::batch::BatchExecuteStatement;
+pub(crate) use self::batch::StatementBatch;
 use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::schema::Schema;

@@ -23,8 +23,8 @@ use super::write::{Action, Parameters, Plan, Verb};
 
 /// Executes up to a hundred writes, all or none.
 #[derive(Debug, Deserialize)]
-#[serde(from = "TransactWriteRequest")]
-pub(crate) struct TransactWriteItems {
+#[serde(from = "TransactWriteItems")]
+pub(crate) struct TransactWrite {
     /// The number of actions.
     pub(super) actions: usize,
     ready: Result<Ready, Error>,
@@ -32,7 +32,7 @@ pub(crate) struct TransactWriteItems {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct TransactWriteRequest {
+struct TransactWriteItems {
     #[serde(default)]
     transact_items: Vec<TransactWriteItem>,
     client_request_token: Option<String>,
@@ -79,7 +79,7 @@ impl TransactWriteItem {
     }
 }
 
-impl Operation for TransactWriteItems {
+impl Operation for TransactWrite {
     fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let Ready { actions, token, fingerprint, report } = self.ready?;
         let keys = keys_of(&actions, engine)?;
@@ -96,13 +96,13 @@ impl Operation for TransactWriteItems {
     }
 }
 
-impl From<TransactWriteRequest> for TransactWriteItems {
-    fn from(request: TransactWriteRequest) -> Self {
+impl From<TransactWriteItems> for TransactWrite {
+    fn from(request: TransactWriteItems) -> Self {
         Self { actions: request.transact_items.len(), ready: request.read() }
     }
 }
 
-impl TransactWriteRequest {
+impl TransactWriteItems {
     fn read(self) -> Result<Ready, Error> {
         refuse_metrics(self.return_item_collection_metrics.as_deref())?;
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;

@@ -23,8 +23,8 @@ use crate::policies::Denied;
 
 /// Executes statements, each by itself.
 #[derive(Debug, Deserialize)]
-#[serde(from = "BatchRequest")]
-pub(crate) struct BatchExecuteStatement {
+#[serde(from = "BatchExecuteStatement")]
+pub(crate) struct StatementBatch {
     texts: Vec<String>,
     /// Statements that fail because of faults or policies, by position.
     struck: BTreeMap<usize, Struck>,
@@ -33,7 +33,7 @@ pub(crate) struct BatchExecuteStatement {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct BatchRequest {
+struct BatchExecuteStatement {
     #[serde(default)]
     statements: Vec<StatementRequest>,
     return_consumed_capacity: Option<String>,
@@ -53,7 +53,7 @@ struct Ready {
     statements: Vec<Result<Prepared, Error>>,
 }
 
-impl BatchExecuteStatement {
+impl StatementBatch {
     pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }
@@ -91,15 +91,15 @@ impl BatchExecuteStatement {
     }
 }
 
-impl From<BatchRequest> for BatchExecuteStatement {
-    fn from(mut request: BatchRequest) -> Self {
+impl From<BatchExecuteStatement> for StatementBatch {
+    fn from(mut request: BatchExecuteStatement) -> Self {
         let ready = request.read();
         let texts = request.statements.into_iter().map(|statement| statement.statement).collect();
         Self { texts, struck: BTreeMap::new(), ready }
     }
 }
 
-impl BatchRequest {
+impl BatchExecuteStatement {
     fn read(&mut self) -> Result<Ready, Error> {
         let report = Report::parse(self.return_consumed_capacity.as_deref())?;
         if !(1..=BATCH_STATEMENTS).contains(&self.statements.len()) {
@@ -118,7 +118,7 @@ impl BatchRequest {
     }
 }
 
-impl Operation for BatchExecuteStatement {
+impl Operation for StatementBatch {
     fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
         let Ready { report, statements } = self.ready?;
         let met: Vec<(Option<String>, Result<Met, Error>)> = statements
