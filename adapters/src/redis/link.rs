@@ -19,50 +19,101 @@ use super::Settings;
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A connection, and how long an answer may take.
+/// A shared connection, and how long an answer may take. It is replaced where the client would never recover by itself:
+/// after one server has refused its password or its database, since the client would give that answer for ever, even
+/// after the operator has mended it; and once a cluster answers nothing, since after a node dies under load requests and
+/// the client's recovery may wait for each other for ever.
 #[derive(Clone)]
 pub(super) struct Link {
-    way: Way,
+    connect: Arc<Connect>,
     timeout: Duration,
+    current: Arc<Mutex<(Connection, Silence)>>,
 }
+
+/// Returns a connection that is opened when it is first used.
+type Connect = dyn Fn() -> RedisResult<Connection> + Send + Sync;
 
 #[derive(Clone)]
-enum Way {
-    Single(Arc<Single>),
-    Cluster(Arc<Cluster>),
+enum Connection {
+    Single(ConnectionManager),
+    Cluster(ClusterConnection),
 }
 
-/// A connection to one server, which is replaced once the server has refused its password or its database: the client
-/// would give that answer for ever, even after the operator has mended it.
-struct Single {
-    client: Client,
-    timeout: Duration,
-    /// The connection, and its number.
-    current: Mutex<(ConnectionManager, u64)>,
+fn connecting(settings: &Settings) -> RedisResult<Arc<Connect>> {
+    if settings.cluster {
+        let builder = ClusterClient::builder(settings.nodes.iter().map(Secret::expose)).retries(1);
+        let client = builder.connection_timeout(CONNECT_TIMEOUT).response_timeout(settings.timeout).build()?;
+        let pending = move || client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new());
+        return Ok(Arc::new(move || Ok(Connection::Cluster(pending()))));
+    }
+    let client = Client::open(settings.nodes.first().map_or("", Secret::expose))?;
+    let config = ConnectionManagerConfig::new()
+        .set_number_of_retries(0)
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(settings.timeout));
+    let lazy = move || ConnectionManager::new_lazy_with_config(client.clone(), config.clone());
+    Ok(Arc::new(move || lazy().map(Connection::Single)))
 }
 
-impl Single {
-    fn new(client: Client, timeout: Duration) -> RedisResult<Self> {
-        let current = Mutex::new((lazy(&client, timeout)?, 0));
-        Ok(Self { client, timeout, current })
+impl Link {
+    /// Connects in the background, when first used.
+    pub(super) fn new(settings: &Settings) -> Outcome<Self> {
+        let connected = connecting(settings).and_then(|connect| Ok((connect()?, connect)));
+        // The client's own message may repeat the address, which may carry a password.
+        let (connection, connect) =
+            connected.map_err(|error| Fault::Poison(format!("not an address of redis: {}", error.category())))?;
+        let current = Arc::new(Mutex::new((connection, Silence::new(patience(settings.timeout)))));
+        Ok(Self { connect, timeout: settings.timeout, current })
     }
 
-    /// Returns the connection to ask through, and its number.
-    fn connection(&self) -> (ConnectionManager, u64) {
-        self.current.lock().clone()
+    /// Returns the answer to a command; `command` builds it with the text of its script or with the digest. One timeout
+    /// bounds the whole call, the wait for a connection included.
+    pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
+        let answer = async {
+            let (connection, generation) = self.connection();
+            match connection {
+                Connection::Single(connection) => {
+                    let answer = ask(connection, &command).await;
+                    if answer.as_ref().is_err_and(is_refusal) {
+                        self.refused(generation);
+                    }
+                    answer
+                }
+                Connection::Cluster(connection) => {
+                    let answer = ask(connection, &command).await;
+                    // An error is an answer, too.
+                    if !answer.as_ref().is_err_and(RedisError::is_timeout) {
+                        self.current.lock().1.answered(generation);
+                    }
+                    answer
+                }
+            }
+        };
+        timeout(patience(self.timeout), answer)
+            .await
+            .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
 
-    /// Notes an answer through a connection.
-    fn answered<T>(&self, number: u64, answer: &RedisResult<T>) {
-        if !answer.as_ref().is_err_and(is_refusal) {
-            return;
-        }
-        let mut current = self.current.lock();
-        // Requests that fail together share one new connection.
-        if current.1 == number
-            && let Ok(next) = lazy(&self.client, self.timeout)
+    /// Returns the connection to ask through, and its generation.
+    fn connection(&self) -> (Connection, u64) {
+        let (connection, silence) = &mut *self.current.lock();
+        if matches!(connection, Connection::Cluster(_))
+            && silence.asked()
+            && let Ok(next) = (self.connect)()
         {
-            *current = (next, number + 1);
+            *connection = next;
+        }
+        (connection.clone(), silence.generation)
+    }
+
+    /// Replaces the connection of this generation. Requests that are refused together share one new connection.
+    fn refused(&self, generation: u64) {
+        let (connection, silence) = &mut *self.current.lock();
+        if generation == silence.generation
+            && let Ok(next) = (self.connect)()
+        {
+            *connection = next;
+            silence.generation += 1;
         }
     }
 }
@@ -72,104 +123,14 @@ fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::ResponseError))
 }
 
-/// A connection to a cluster, which is replaced once it answers nothing: after a node dies under load, requests and the
-/// client's recovery may wait for each other for ever.
-struct Cluster {
-    client: ClusterClient,
-    current: Mutex<(ClusterConnection, Silence)>,
-}
-
-impl Cluster {
-    fn new(client: ClusterClient, patience: Duration) -> Self {
-        let current = Mutex::new((pending(&client), Silence::new(patience)));
-        Self { client, current }
-    }
-
-    /// Returns the connection to ask through, and its generation.
-    fn connection(&self) -> (ClusterConnection, u64) {
-        let (connection, silence) = &mut *self.current.lock();
-        if silence.asked() {
-            *connection = pending(&self.client);
-        }
-        (connection.clone(), silence.generation)
-    }
-
-    /// Notes an answer through a connection. An error is an answer, too, unless it is a time-out.
-    fn answered<T>(&self, generation: u64, answer: &RedisResult<T>) {
-        if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-            self.current.lock().1.answered(generation);
-        }
-    }
-}
-
-impl Link {
-    /// Connects in the background, when first used.
-    pub(super) fn new(settings: &Settings) -> Outcome<Self> {
-        let way = if settings.cluster { cluster(settings) } else { single(settings) };
-        // The client's own message may repeat the address, which may carry a password.
-        let way = way.map_err(|error| Fault::Poison(format!("not an address of redis: {}", error.category())))?;
-        Ok(Self { way, timeout: settings.timeout })
-    }
-
-    /// Returns the answer to a command; `command` builds it with the text of its script or with the digest. One timeout
-    /// bounds the whole call, the wait for a connection included.
-    pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
-        let answer = async {
-            match &self.way {
-                Way::Single(single) => {
-                    let (connection, number) = single.connection();
-                    let answer = ask(&connection, &command).await;
-                    single.answered(number, &answer);
-                    answer
-                }
-                Way::Cluster(cluster) => {
-                    let (connection, generation) = cluster.connection();
-                    let answer = ask(&connection, &command).await;
-                    cluster.answered(generation, &answer);
-                    answer
-                }
-            }
-        };
-        timeout(patience(self.timeout), answer)
-            .await
-            .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
-    }
-}
-
 /// Returns how long a call may take if each answer may take `timeout`.
 fn patience(timeout: Duration) -> Duration {
     CONNECT_TIMEOUT + timeout * 2
 }
 
-fn single(settings: &Settings) -> RedisResult<Way> {
-    let address = settings.nodes.first().map_or("", Secret::expose);
-    Ok(Way::Single(Arc::new(Single::new(Client::open(address)?, settings.timeout)?)))
-}
-
-/// Returns a connection to one server that is opened when it is first used.
-fn lazy(client: &Client, timeout: Duration) -> RedisResult<ConnectionManager> {
-    let config = ConnectionManagerConfig::new()
-        .set_number_of_retries(0)
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(timeout));
-    ConnectionManager::new_lazy_with_config(client.clone(), config)
-}
-
-fn cluster(settings: &Settings) -> RedisResult<Way> {
-    let builder = ClusterClient::builder(settings.nodes.iter().map(Secret::expose)).retries(1);
-    let client = builder.connection_timeout(CONNECT_TIMEOUT).response_timeout(settings.timeout).build()?;
-    Ok(Way::Cluster(Arc::new(Cluster::new(client, patience(settings.timeout)))))
-}
-
-/// Returns a connection to a cluster that is opened when it is first used.
-fn pending(client: &ClusterClient) -> ClusterConnection {
-    client.get_pending_async_connection_with_config(redis::cluster::ClusterConfig::new())
-}
-
 /// Sends a command with the digest of its script. A server that does not know the script has not carried it out, and is
 /// sent the text.
-async fn ask(connection: &(impl ConnectionLike + Clone), command: &impl Fn(bool) -> Cmd) -> RedisResult<Value> {
-    let mut connection = connection.clone();
+async fn ask(mut connection: impl ConnectionLike, command: &impl Fn(bool) -> Cmd) -> RedisResult<Value> {
     match command(false).query_async(&mut connection).await {
         Err(error) if error.code() == Some("NOSCRIPT") => command(true).query_async(&mut connection).await,
         answered => answered,
