@@ -34,7 +34,6 @@ mod source;
 mod spreading;
 mod topic_id;
 mod topics;
-mod wiring;
 
 pub use args::{
     BlocksTopic, BoardsTopic, ChangesTopic, KafkaArgs, LikesTopic, Mechanism, Settings, check_brokers, topic,
@@ -43,9 +42,8 @@ pub use embedded::Embedded;
 pub use membership::Membership;
 pub use producer::{Producer, Transactions};
 pub use reader::{Member, TopicReader};
-pub use source::Source;
+pub use source::{Source, joining};
 pub use spreading::Spreading;
 pub use topics::{
     NeededTopic, create_topic, foreign_log, last_records, retention, say_whether_there, shared, topic_settings,
 };
-pub use wiring::joining;

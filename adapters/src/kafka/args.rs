@@ -132,17 +132,6 @@ impl Settings {
     }
 }
 
-impl PartialEq for Settings {
-    fn eq(&self, other: &Self) -> bool {
-        let (ours, theirs) = (self.client.config_map(), other.client.config_map());
-        // The maps have no passwords.
-        let same = |name: &&str| self.option(name) == other.option(name);
-        self.msk_region == other.msk_region && ours.keys().eq(theirs.keys()) && ours.keys().all(same)
-    }
-}
-
-impl Eq for Settings {}
-
 impl KafkaArgs {
     /// Returns the settings, if any argument is given. Arguments without brokers are a mistake.
     ///

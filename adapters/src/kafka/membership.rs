@@ -106,6 +106,17 @@ pub struct Membership {
 }
 
 impl Membership {
+    /// Returns the task for `intake`, which calls `begin` with each assigned partition. Rebalances and errors call
+    /// nothing unless `on_rebalance` or `on_fault` is set.
+    pub fn new(
+        intake: Box<dyn Intake>,
+        readiness: &Readiness,
+        begin: impl Fn(Arc<dyn OwnedPartition>) + Send + 'static,
+    ) -> Self {
+        let (readiness, begin) = (readiness.clone(), Box::new(begin));
+        Self { intake, readiness, begin, on_rebalance: |_| {}, on_fault: |_| {} }
+    }
+
     /// # Errors
     /// The group is another deployment's, too.
     fn rebalanced(&self, rebalance: Rebalance, health: &mut GroupHealth) -> anyhow::Result<()> {

@@ -241,22 +241,3 @@ impl log::Transactions for Transactions {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_producer_that_gathers_gives_a_batch_time_to_grow_and_an_ordinary_one_is_prompt() {
-        let settings = Settings::plaintext("127.0.0.1:1");
-        let linger = |producer: &Producer| {
-            let config = config(&settings, producer.0.batching);
-            let linger = Duration::from_millis(config.get("linger.ms").unwrap().parse().unwrap());
-            assert_eq!(producer.linger(), linger, "what the client is configured with");
-            linger
-        };
-        assert!(linger(&Producer::gathering(&settings).unwrap()) >= Duration::from_millis(100));
-        assert!(linger(&Producer::new(&settings).unwrap()) <= Duration::from_millis(5));
-        assert_eq!(linger(&Producer::at_once(&settings).unwrap()), Duration::ZERO);
-    }
-}

@@ -28,6 +28,7 @@ use super::convert::{concerns_the_log, explained, fault_of, list_of, push, settl
 use super::holdings::Holdings;
 use super::owned::{Assignment, Command, Handle};
 use super::reader;
+use crate::dynamodb::Connection;
 
 /// How many messages are taken before they are delivered and commands are served.
 const BURST: usize = 1024;
@@ -64,7 +65,7 @@ impl Source {
     /// # Errors
     /// Settings that librdkafka does not take.
     pub fn new(settings: &Settings, group: &str, topic: &str) -> Outcome<Self> {
-        Self::configured(&config(settings, group), Context::new(settings), reader::client_of_ends(settings)?, topic)
+        Self::configured(settings, &config(settings, group), topic)
     }
 
     /// Makes it a member of `deployment`, if that is known. It joins no group in which another deployment has read the
@@ -76,24 +77,21 @@ impl Source {
         self
     }
 
-    fn configured(config: &ClientConfig, context: Context, ends: BaseConsumer<Context>, topic: &str) -> Outcome<Self> {
-        let (changed, changes) = unbounded_channel();
-        let consumer: KafkaResult<StreamConsumer<Context>> = config.create_with_context(context.reporting(changed));
+    fn configured(settings: &Settings, config: &ClientConfig, topic: &str) -> Outcome<Self> {
+        let ((changed, changes), (asked, commands)) = (unbounded_channel(), unbounded_channel());
+        let consumer = config.create_with_context(Context::new(settings).reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
-        let (asked, commands) = unbounded_channel();
-        let (consumer, ends, holdings) = (Some(Arc::new(consumer)), Arc::new(ends), Holdings::default());
-        let (topic, group) = (topic.into(), config.get("group.id").unwrap_or_default().into());
         Ok(Self {
-            topic,
-            group,
+            topic: topic.into(),
+            group: config.get("group.id").unwrap_or_default().into(),
             claim: None,
             entered: false,
-            consumer,
-            ends,
+            consumer: Some(Arc::new(consumer)),
+            ends: Arc::new(reader::client_of_ends(settings)?),
             changes,
             commands,
             asked,
-            holdings,
+            holdings: Holdings::default(),
             without_brokers: None,
         })
     }
@@ -279,6 +277,22 @@ impl Source {
         self.finish_handover(&consumer);
         self.holdings.lose_all();
         Some(consumer)
+    }
+}
+
+/// Returns how to join `group`, which reads `topic`. Where there are `tables`, the member is one of their deployment: the
+/// tables have been checked by the time it joins, so the connection knows the deployment.
+pub fn joining(
+    settings: &Settings,
+    group: &str,
+    topic: &str,
+    tables: Option<&Connection>,
+) -> impl Fn() -> Outcome<Box<dyn Intake>> + Send + Sync + use<> {
+    let (settings, tables) = (settings.clone(), tables.cloned());
+    let (group, topic) = (group.to_owned(), topic.to_owned());
+    move || {
+        let source = Source::new(&settings, &group, &topic)?;
+        Ok(Box::new(source.of_deployment(tables.as_ref().and_then(Connection::deployment))))
     }
 }
 

@@ -100,12 +100,8 @@ fn id_in(event: &Guard<sys::rd_kafka_event_t>, doing: &str) -> Outcome<Option<St
             return Ok(None);
         }
         let topic = *topics;
-        let error = sys::rd_kafka_TopicDescription_error(topic);
-        let code = if error.is_null() {
-            sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
-        } else {
-            sys::rd_kafka_error_code(error)
-        };
+        // No error is null, whose code is that of no error.
+        let code = sys::rd_kafka_error_code(sys::rd_kafka_TopicDescription_error(topic));
         if code != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
             return refused(code, doing);
         }

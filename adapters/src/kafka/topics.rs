@@ -12,7 +12,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::log::Records;
 use tally_core::ports::{Outcome, TopicReader};
 use tally_core::topic::{Offset, Partition};
-use tally_service::{Clock, Readiness, Stop, Task};
+use tally_service::{Clock, Host, Readiness, Stage, Stop, Task};
 use tokio::time::timeout;
 
 use super::args::Settings;
@@ -91,12 +91,20 @@ const EVERY: Duration = Duration::from_secs(10);
 /// The task that watches a topic that a service needs. While there is no such topic, the service is not ready, and the log
 /// names it. Where a look fails, the condition stays as it was: other parts say whether Kafka answers.
 pub struct NeededTopic {
-    pub reader: Arc<dyn TopicReader>,
-    pub topic: String,
+    reader: Arc<dyn TopicReader>,
+    topic: String,
     /// What the topic is for.
-    pub purpose: &'static str,
-    pub readiness: Readiness,
-    pub clock: Clock,
+    purpose: &'static str,
+    readiness: Readiness,
+    clock: Clock,
+}
+
+impl NeededTopic {
+    /// Spawns the task, under `name`, that watches the topic that `reader` reads.
+    pub fn watch(host: &Host, name: &str, reader: Arc<dyn TopicReader>, topic: &str, purpose: &'static str) {
+        let (topic, readiness, clock) = (topic.to_owned(), host.readiness().clone(), host.clock());
+        host.spawn(Stage::Support, name, Self { reader, topic, purpose, readiness, clock });
+    }
 }
 
 impl Task for NeededTopic {

@@ -70,31 +70,7 @@ async fn polled(source: &mut Source, span: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: waits for a group of the in-process Kafka"]
-async fn a_member_whose_workers_take_nothing_stays_in_the_group() {
-    let (_cluster, settings) = cluster(1);
-    // More than a queue holds, so that the partition is paused.
-    fill(&settings, 1_000, |_| vec![b'x'; 4_000]).await;
-    let mut config = config(&settings, "readers");
-    // As short as the client takes it beside its session timeout: the test waits twice as long.
-    config.set("max.poll.interval.ms", "6000");
-    let mut source = {
-        let ends = super::reader::client_of_ends(&settings).unwrap();
-        Source::configured(&config, Context::new(&settings), ends, "likes").unwrap()
-    };
-    let owned = assigned(&mut source).await;
-    let handle = Arc::clone(&owned[0]);
-    tokio::select! {
-        started = handle.start_at(Offset(0)) => started.unwrap(),
-        rebalance = source.next() => panic!("{rebalance:?}"),
-    }
-    polled(&mut source, Duration::from_secs(12)).await;
-    drop((handle, owned));
-    Box::new(source).leave().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: waits for a group of the in-process Kafka"]
-async fn records_that_are_not_taken_stay_bounded_in_memory() {
+async fn a_member_whose_workers_take_nothing_stays_in_the_group_and_its_memory_stays_bounded() {
     let (_cluster, settings) = cluster(1);
     // Four times what a queue holds; digits that compress to half and no further.
     let digits = |n: u64| {
@@ -107,7 +83,10 @@ async fn records_that_are_not_taken_stay_bounded_in_memory() {
     };
     let count = 2_000;
     fill(&settings, count, digits).await;
-    let mut source = Source::new(&settings, "readers", "likes").unwrap();
+    let mut config = config(&settings, "readers");
+    // As short as the client takes it beside its session timeout: the test waits twice as long.
+    config.set("max.poll.interval.ms", "6000");
+    let mut source = Source::configured(&settings, &config, "likes").unwrap();
     let owned = assigned(&mut source).await;
     tokio::select! {
         started = owned[0].start_at(Offset(0)) => started.unwrap(),
@@ -118,7 +97,7 @@ async fn records_that_are_not_taken_stay_bounded_in_memory() {
         assert!(Instant::now() < deadline, "never filled: {}", weight(&mut source));
         polled(&mut source, Duration::from_millis(100)).await;
     }
-    polled(&mut source, Duration::from_secs(3)).await;
+    polled(&mut source, Duration::from_secs(12)).await;
     let weight = weight(&mut source);
     let bound = QUEUE_WEIGHT + RUN_WEIGHT + 8_000;
     assert!(weight < bound, "{weight} of {} bytes", count * 4_000);
