@@ -45,7 +45,7 @@ impl Deployment<'_> {
             None => {}
         }
         let created = host.wait_for(NAME, Backoff::STORE, || checkpoints.config(self.shards)).await?;
-        let watch = self.watch(created, true, host).await?;
+        let watch = Watch::begin(self.tables, created, true, host).await?;
         // Every start writes, for the same reason.
         let counters = Counters::new(self.tables);
         if !host.wait_for("tables", Backoff::STORE, || counters.renew_reserved()).await? {
@@ -54,12 +54,6 @@ impl Deployment<'_> {
             );
         }
         self.follow(created, watch, host)
-    }
-
-    /// Waits until the tables are those that the deployment was created over. Returns the task that watches them.
-    async fn watch(&self, created: ShardCount, stores_losses: bool, host: &Host) -> anyhow::Result<Watch> {
-        let settled = host.wait_for("tables", Backoff::STORE, || dynamodb::require_whole(self.tables)).await?;
-        Ok(Watch::new(self.tables, settled, created, stores_losses, host))
     }
 
     /// For a process that only reads: waits until one that writes has created the deployment, and returns its number of
@@ -84,7 +78,7 @@ impl Deployment<'_> {
         host.wait_for(NAME, Backoff::STORE, stated).await??.known()?;
         let created = || async { checkpoints.deployed().await?.ok_or_else(missing) };
         let created = host.wait_for(NAME, Backoff::STORE, created).await?;
-        let watch = self.watch(created, false, host).await?;
+        let watch = Watch::begin(self.tables, created, false, host).await?;
         self.follow(created, watch, host)
     }
 

@@ -42,4 +42,4 @@ pub use tables::{check_tables, ensure_tables, lacking_tables, missing_tables};
 pub(crate) use tables::{held_items, holds_items};
 pub use usual::Usual;
 pub use watch::TablesWatch;
-pub(crate) use watch::{Watch, require_whole};
+pub(crate) use watch::Watch;

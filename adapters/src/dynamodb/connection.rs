@@ -105,12 +105,6 @@ impl Tables {
         let [likes, counts, checkpoints, recounts] = NAMES.map(|name| format!("{prefix}{name}"));
         Self { prefix: prefix.to_owned(), likes, counts, checkpoints, recounts }
     }
-
-    /// Returns for each table its name without the prefix, and its whole name.
-    pub(super) fn each(&self) -> [(&str, &str); 4] {
-        [&self.likes, &self.counts, &self.checkpoints, &self.recounts]
-            .map(|name| (name.strip_prefix(&self.prefix).unwrap_or(name), name.as_str()))
-    }
 }
 
 /// Clients and table names. Clones share them.

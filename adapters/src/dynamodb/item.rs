@@ -205,32 +205,3 @@ impl<'a> Reader<'a> {
         parts.collect::<Vec<_>>().join(", ")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_malformed_item_is_a_poison_fault_that_names_table_key_and_attribute() {
-        let broken = item! { "pk": text("p#0"), "n": number("1e99"), "t": flag(true) };
-        let reader = Reader { table: "likes", item: &broken };
-        let faults = [
-            reader.get::<Option<i64>>("n").map(|_| ()),
-            reader.get::<Option<String>>("t").map(|_| ()),
-            reader.text("absent").map(|_| ()),
-        ];
-        for (fault, attribute) in faults.into_iter().zip(["n", "t", "absent"]) {
-            let Err(Fault::Poison(message)) = fault else { panic!("{fault:?}") };
-            let named = format!("table likes, item pk \"p#0\": {attribute}: ");
-            assert!(message.starts_with(&named), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_number_beyond_64_bits_is_malformed() {
-        let broken = item! { "n": number("9223372036854775808") };
-        let reader = Reader { table: "t", item: &broken };
-        assert!(matches!(reader.get::<i64>("n"), Err(Fault::Poison(_))));
-        assert_eq!(reader.get::<u64>("n"), Ok(1 << 63));
-    }
-}

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, TableDescription, TableStatus};
 use futures_util::future::try_join_all;
 use tally_core::ports::Outcome;
 
-use super::connection::{CHECKPOINTS, Connection, NAMES};
+use super::connection::{CHECKPOINTS, Connection, NAMES, Tables};
 use super::item::{Item, text};
 use super::tables::find;
 
@@ -42,9 +42,9 @@ const CONFIGURATION_GONE: &str = "the checkpoints table has no `config`: it was 
 impl TableIds {
     /// Finds the ids of the tables that are there.
     pub(super) async fn present(connection: &Connection) -> Outcome<Self> {
-        let tables = connection.tables().each();
-        let found = try_join_all(tables.map(|(_, table)| find(connection, table))).await?;
-        let ids = tables.into_iter().zip(found).filter_map(|((name, _), table)| Some((name.to_owned(), id(&table?)?)));
+        let Tables { likes, counts, checkpoints, recounts, .. } = connection.tables();
+        let found = try_join_all([likes, counts, checkpoints, recounts].map(|table| find(connection, table))).await?;
+        let ids = NAMES.into_iter().zip(found).filter_map(|(name, table)| Some((name.to_owned(), id(&table?)?)));
         Ok(Self(ids.collect()))
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use parking_lot::RwLock;
+use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
 use tally_core::ports::Outcome;
@@ -85,10 +86,10 @@ impl SeenTables {
 }
 
 /// The last adoption of tables, once a look has found no open loss after it. The outer `None`: no look has yet.
-pub(crate) struct Settled(Option<Option<String>>);
+struct Settled(Option<Option<String>>);
 
 /// Looks at the tables: transient while they are not those that the deployment was created over.
-pub(crate) async fn require_whole(connection: &Connection) -> Outcome<Settled> {
+async fn require_whole(connection: &Connection) -> Outcome<Settled> {
     let look = Checkpoints::new(connection).look(Consistency::Strong).await?;
     let problem = look.tables.problem();
     let is_lossy = problem.is_some() || has_loss(&Changes::new(connection)).await?;
@@ -123,16 +124,17 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Stores losses that it finds if it `stores_losses`, in a process that may write what is stored of the log.
-    pub(crate) fn new(
+    /// Waits until the tables are those that the deployment was created over. The task stores losses that it finds if it
+    /// `stores_losses`, in a process that may write what is stored of the log.
+    pub(crate) async fn begin(
         connection: &Connection,
-        settled: Settled,
         shards: ShardCount,
         stores_losses: bool,
         host: &Host,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
+        let settled = host.wait_for("tables", Backoff::STORE, || require_whole(connection)).await?;
         let (connection, clock, readiness) = (connection.clone(), host.clock(), host.readiness().clone());
-        Self { connection, shards, clock, readiness, opened: BTreeSet::new(), settled, stores_losses }
+        Ok(Self { connection, shards, clock, readiness, opened: BTreeSet::new(), settled, stores_losses })
     }
 
     /// Looks once. Returns the fault of a failed request, which says nothing about the tables.

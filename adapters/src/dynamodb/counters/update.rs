@@ -225,24 +225,6 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_read_as_it_is_written() {
-        let least = Counter { version: Place::from_stored(9), ..Counter::default() };
-        let all = Counter {
-            likes: -4,
-            parts: [(shard(0), 0), (shard(3), -4), (shard(255), i64::MIN)].into(),
-            version: Place::from_stored(u64::MAX),
-            corrections: 2,
-            gap: Some(Place::from_stored(7)),
-            doubt: [shard(1), shard(3)].into(),
-            updated_at: UnixMillis(77),
-        };
-        for counter in [least, all] {
-            let attributes = encode(&counter).into_iter().map(|(name, value)| (name.into_owned(), value));
-            assert_eq!(read(attributes.collect()), Ok(counter));
-        }
-    }
-
-    #[test]
     fn an_attribute_that_cannot_be_read_poisons_the_item_and_is_named() {
         let broken = [
             ("likes", text("5")),
