@@ -10,7 +10,7 @@ use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::{Claims, Confirmed};
 use tally_adapters::dynamodb::counters::{Counters, Update, Written};
 use tally_adapters::dynamodb::registers::Registers;
-use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Configuration, Connection, Consistency, SeenTables, ensure_tables};
 use tally_core::changes::Place;
 use tally_core::definitions::Definitions;
 use tally_core::fold::Counter;
@@ -91,6 +91,15 @@ async fn losses(store: &Store) -> Vec<String> {
     losses.open().map(|(_, loss)| format!("{}: {}", loss.kind, loss.what)).collect()
 }
 
+/// Adopts the tables that are there, as an operator does.
+async fn adopt(store: &Store) -> SeenTables {
+    let checkpoints = Checkpoints::new(&store.connection);
+    let seen = checkpoints.seen_tables().await.unwrap();
+    assert!(!seen.is_whole());
+    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    seen
+}
+
 /// Closes the losses, as an audit does at its end.
 async fn close_losses(store: &Store) {
     let changes = Changes::new(&store.connection);
@@ -125,10 +134,7 @@ async fn a_replaced_table_is_named_and_is_a_loss_until_it_is_adopted() {
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(false));
 
     // An operator adopts it; answers are exact again only after an audit has closed the losses.
-    let checkpoints = Checkpoints::new(&store.connection);
-    let seen = checkpoints.seen_tables().await.unwrap();
-    assert!(!seen.is_whole());
-    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    let (checkpoints, seen) = (Checkpoints::new(&store.connection), adopt(&store).await);
     assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(false), "it is another configuration now");
     adopted(&one).await;
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true));
@@ -188,9 +194,7 @@ async fn a_starting_process_waits_by_name_until_a_replaced_table_is_adopted() {
         running.kill().await;
     }
     assert!(losses(&store).await.is_empty(), "adopting stores it");
-    let checkpoints = Checkpoints::new(&store.connection);
-    let seen = checkpoints.seen_tables().await.unwrap();
-    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    adopt(&store).await;
     assert_eq!(losses(&store).await.len(), 1);
     let (_running, connection) = member(&store).await;
     assert!(!connection.tables_watch().is_whole(), "a start reads that a loss is open");
@@ -205,9 +209,7 @@ async fn counts_of_tables_replaced_and_adopted_between_two_checks_are_inexact_un
     tokio::time::sleep(Duration::from_secs(10)).await;
     delete(&store, "like_counts").await;
     ensure_tables(&store.connection).await.unwrap();
-    let checkpoints = Checkpoints::new(&store.connection);
-    let seen = checkpoints.seen_tables().await.unwrap();
-    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    adopt(&store).await;
     within_two_seconds("the change is seen", || !connection.tables_watch().is_whole()).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!connection.tables_watch().is_whole());
@@ -220,7 +222,7 @@ async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
     let store = Store::start().await;
     let (running, connection) = member(&store).await;
     let watch = connection.tables_watch();
-    store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
+    store.delete("checkpoints", &json!({"id": "config"})).await;
     let lost = problem(&running, "the checkpoints table has no `config`").await;
     assert!(lost.contains("`tally adopt tables --shards N`"), "{lost}");
     let checkpoints = Checkpoints::new(&store.connection);
@@ -239,7 +241,7 @@ async fn a_lost_configuration_is_named_and_written_anew_with_a_loss() {
     assert!(!watch.is_whole());
     assert_eq!(losses(&store).await, ["table: the configuration was lost"]);
 
-    store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
+    store.delete("checkpoints", &json!({"id": "config"})).await;
     assert_eq!(checkpoints.put_config(&with(shards / 2), BEGAN).await, Ok(true));
     let ended = running.ended().await;
     assert!(ended.to_string().contains("shards now, and had"), "rows would be put under other keys: {ended}");
@@ -269,13 +271,11 @@ async fn no_process_writes_to_a_replaced_table_or_without_a_configuration() {
     let refused = wrote("two").await.unwrap_err().to_string();
     assert!(refused.contains("like_counts is another one than before"), "{refused}");
     assert_eq!(like("one").await, Ok(Answer::Stored), "rows are not concerned");
-    let checkpoints = Checkpoints::new(&store.connection);
-    let seen = checkpoints.seen_tables().await.unwrap();
-    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    adopt(&store).await;
     adopted(&running).await;
     assert_eq!(wrote("three").await, Ok(vec![Written::Stored]));
 
-    store.call("DeleteItem", json!({"TableName": "checkpoints", "Key": {"id": {"S": "config"}}})).await;
+    store.delete("checkpoints", &json!({"id": "config"})).await;
     problem(&running, "the checkpoints table has no `config`").await;
     assert!(wrote("four").await.unwrap_err().to_string().contains("has no `config`"));
     let refused = like("two").await;
@@ -302,14 +302,11 @@ async fn an_emptied_counts_table_is_adopted_with_a_loss() {
     running.stop(Duration::from_secs(5)).await;
     let counters = Counters::new(&store.connection);
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true), "the table is new");
-    store.call("DeleteItem", json!({"TableName": "like_counts", "Key": {"post_id": {"S": "\u{1}reserved"}}})).await;
+    store.delete("like_counts", &json!({"post_id": "\u{1}reserved"})).await;
     let (running, _) = member(&store).await;
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(false), "no start puts it again");
     running.stop(Duration::from_secs(5)).await;
-    let checkpoints = Checkpoints::new(&store.connection);
-    let seen = checkpoints.seen_tables().await.unwrap();
-    assert!(seen.is_emptied && !seen.is_whole());
-    assert_eq!(checkpoints.adopt_tables(&seen, BEGAN).await, Ok(true));
+    assert!(adopt(&store).await.is_emptied);
     assert_eq!(counters.has_reserved(Consistency::Strong).await, Ok(true));
     assert_eq!(losses(&store).await, ["table: like_counts was emptied: its reserved row is not there"]);
 }

@@ -125,22 +125,6 @@ async fn a_page_that_ends_early_because_of_tombstones_is_not_the_last_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deletion_of_a_tombstone_changes_no_count() {
-    let store = Store::start().await;
-    like(&store, KEY, "u").await;
-    tombstone(&store, KEY, "u").await;
-    like(&store, KEY, "again").await;
-    tombstone(&store, KEY, "again").await;
-    like(&store, KEY, "again").await;
-    let told = async || streamed(&store).await.iter().map(|record| Entry::of(record).is_some()).collect::<Vec<_>>();
-    assert_eq!(told().await, [true; 5]);
-    tokio::time::advance(Duration::from_secs(GONE - BEGAN.0 / 1_000 + 1)).await;
-    let left = store.items("likes").await;
-    assert_eq!(left.len(), 1, "tables are created with their expiry, and a like again has none: {left:?}");
-    assert_eq!(told().await, [true, true, true, true, true, false], "the relay sends nothing of it");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_like_that_expires_by_another_attribute_makes_its_counter_unknown() {
     let store = Store::start().await;
     for (enabled, by) in [(false, "gone"), (true, "liked_at")] {

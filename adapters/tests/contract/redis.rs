@@ -43,13 +43,6 @@ async fn one_server_keeps_the_contract() {
 }
 
 #[tokio::test]
-#[ignore = "needs redis-server; .ci/night runs it"]
-async fn a_cluster_keeps_the_contract() {
-    let server = Server::start(true).await;
-    contract(&PartitionCache::new(&server.settings()).unwrap(), 0).await;
-}
-
-#[tokio::test]
 #[ignore = "needs the cluster that TALLY_TEST_REDIS_CLUSTER names; localstack/engines test runs it"]
 async fn a_cluster_elsewhere_keeps_the_contract() {
     let nodes = std::env::var(CLUSTER).unwrap_or_else(|error| panic!("{CLUSTER}: {error}"));

@@ -91,17 +91,6 @@ async fn a_position_whose_answer_was_lost_is_stored_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standing_that_arrives_late_does_not_replace_a_newer_one() {
-    let (store, changes) = start().await;
-    store.faults([Rule::new(Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 }).on("PutItem").nth(1)]);
-    assert!(changes.state(3, &stated(5, 1)).await.is_err());
-    assert_eq!(changes.state(3, &stated(6, 1)).await, Ok(Ok(())));
-    tokio::time::advance(std::time::Duration::from_secs(60)).await;
-    assert_eq!(changes.stated(3).await, Ok(Some(stated(6, 1))));
-    assert_eq!(store.emulator.stats().ghosts_applied, 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_standings_of_a_deployment_take_one_request_per_hundred_partitions() {
     let (store, changes) = start().await;
     for partition in [0, 99, 149, 150] {

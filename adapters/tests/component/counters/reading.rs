@@ -15,9 +15,12 @@ use tally_testkit::{BEGAN, every};
 use super::{TABLE, gained, key, likes, start, stored, update, write};
 
 #[tokio::test(start_paused = true)]
-async fn counters_are_read_by_name_and_missing_ones_are_left_out() {
-    let (_store, counters) = start().await;
+async fn counters_are_read_by_name_missing_ones_are_left_out_and_a_damaged_one_is_named() {
+    let (store, counters) = start().await;
     let counter = stored(&counters, "p").await;
+    stored(&counters, "damaged").await;
+    store.edit(TABLE, key("damaged"), "likes", json!({"S": "many"})).await;
+    let poison = Fault::Poison("table like_counts, item post_id \"damaged\": likes: not a number".to_owned());
     let views =
         CounterId { post: PostId::new("p").unwrap(), name: CounterName::new("views", CounterKind::Sum).unwrap() };
     let mut insert = update("p", None, &gained(None, 0, 7, 3));
@@ -25,11 +28,10 @@ async fn counters_are_read_by_name_and_missing_ones_are_left_out() {
     assert_eq!(write(&counters, &insert).await, Written::Stored);
     tokio::time::advance(Duration::from_secs(1)).await;
     for consistency in [Consistency::Eventual, Consistency::Strong] {
-        let read = counters.read(&[likes("q"), likes("p"), views.clone(), likes("p")], consistency).await.unwrap();
-        assert_eq!(
-            read.counters,
-            [(likes("p"), Ok(counter.clone())), (views.clone(), Ok(insert.after.clone()))].into()
-        );
+        let asked = [likes("q"), likes("p"), views.clone(), likes("p"), likes("damaged")];
+        let found = counters.read(&asked, consistency).await.unwrap().counters;
+        let [p, damaged] = [(likes("p"), Ok(counter.clone())), (likes("damaged"), Err(poison.clone()))];
+        assert_eq!(found, [p, damaged, (views.clone(), Ok(insert.after.clone()))].into());
     }
 }
 
@@ -73,18 +75,6 @@ async fn more_counters_than_fit_into_a_request_are_read_and_unprocessed_keys_are
 
     store.faults([Rule::new(Injected::Throttle).on("BatchGetItem")]);
     assert!(matches!(counters.read(&ids, Consistency::Strong).await, Err(Fault::Throttled(_))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_damaged_item_is_poison_is_named_and_does_not_affect_others() {
-    let (store, counters) = start().await;
-    let counter = stored(&counters, "p").await;
-    stored(&counters, "q").await;
-    store.edit(TABLE, key("q"), "likes", json!({"S": "many"})).await;
-    let read = counters.read(&[likes("p"), likes("q")], Consistency::Strong).await.unwrap();
-    assert_eq!(read.counters[&likes("p")], Ok(counter));
-    let Err(Fault::Poison(message)) = &read.counters[&likes("q")] else { panic!("{read:?}") };
-    assert_eq!(message, "table like_counts, item post_id \"q\": likes: not a number");
 }
 
 #[tokio::test(start_paused = true)]

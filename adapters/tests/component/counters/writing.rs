@@ -1,9 +1,9 @@
-//! Writes of counters: repeated, late and failed updates, and edits by hand.
+//! Writes of counters: repeated, late and failed updates.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::counters::{Counters, Written};
+use tally_adapters::dynamodb::counters::Written;
 use tally_core::fault::Fault;
 use tally_core::fold::Counter;
 use tally_emulator::{Fault as Injected, Rule};
@@ -22,13 +22,6 @@ async fn an_update_only_sets_what_differs() {
     assert_eq!(now(&counters, "p").await, Some(after.clone()));
     let item = store.item(TABLE, key("p")).await;
     assert_eq!((&item["note"]["S"], &item["s4"]["N"]), (&json!("kept"), &json!("2")));
-
-    let mut certain = gained(Some(&after), 7, -8, 13);
-    (certain.corrections, certain.doubt) = (2, [].into());
-    assert_eq!(write(&counters, &update("p", Some(&after), &certain)).await, Written::Stored);
-    let item = store.item(TABLE, key("p")).await;
-    assert_eq!((item.get("doubt"), &item["c"]["N"]), (None, &json!("2")));
-    assert_eq!(now(&counters, "p").await.map(|counter| (counter.likes, counter.adds_up())), Some((0, true)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,16 +41,6 @@ async fn repeating_an_update_whose_answer_was_lost_changes_nothing() {
     let item = store.item(TABLE, key("p")).await;
     assert_eq!(write(&counters, &update).await, Written::Refused(Some(second)));
     assert_eq!(store.item(TABLE, key("p")).await, item);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_batch_that_the_client_retries_returns_what_its_first_copy_wrote() {
-    let (store, _) = start().await;
-    let counters = Counters::new(&store.repeating(3));
-    let before = stored(&counters, "p").await;
-    let after = gained(Some(&before), 3, 1, 12);
-    store.faults([Rule::new(Injected::DropReply).on("BatchExecuteStatement").nth(1)]);
-    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Refused(Some(after)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,33 +64,6 @@ async fn an_update_that_arrives_after_a_later_one_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_by_hand_between_read_and_write_is_never_overwritten() {
-    let one = json!({"N": "1"});
-    let edits = [
-        ("likes", one.clone()),
-        ("s3", one.clone()),
-        ("s3", Value::Null),
-        ("s5", one.clone()),
-        ("c", one.clone()),
-        ("gap", one.clone()),
-        ("doubt", json!({"NS": ["1"]})),
-        ("version", one),
-    ];
-    for (attribute, value) in edits {
-        let (store, counters) = start().await;
-        let before = stored(&counters, "p").await;
-        let mut after = gained(Some(&gained(Some(&before), 3, 1, 12)), 5, 1, 12);
-        (after.gap, after.doubt) = (Some(at(9)), [shard(4)].into());
-        store.edit(TABLE, key("p"), attribute, value).await;
-        let edited = now(&counters, "p").await.unwrap();
-        let written = write(&counters, &update("p", Some(&before), &after)).await;
-        assert_eq!(written, Written::Refused(Some(edited.clone())), "{attribute}");
-        assert_eq!(write(&counters, &update("p", Some(&edited), &after)).await, Written::Stored, "{attribute}");
-        assert_eq!(now(&counters, "p").await, Some(after), "{attribute}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_update_of_a_deleted_counter_is_refused_and_the_counter_is_inserted_again() {
     let (store, counters) = start().await;
     let before = stored(&counters, "p").await;
@@ -119,8 +75,10 @@ async fn an_update_of_a_deleted_counter_is_refused_and_the_counter_is_inserted_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_is_refused_as_a_whole_writes_nothing() {
+async fn an_empty_batch_is_not_sent_and_one_that_is_refused_as_a_whole_writes_nothing() {
     let (store, counters) = start().await;
+    assert_eq!(counters.write(&[]).await, Ok(vec![]));
+    assert_eq!(store.requests("BatchExecuteStatement"), 0);
     let counter = gained(None, 3, 1, 10);
     let updates = ["p", "q"].map(|post| update(post, None, &counter));
     store.faults([Rule::new(Injected::Throttle).on("BatchExecuteStatement").nth(1)]);
@@ -156,19 +114,4 @@ async fn a_counter_with_all_shards_is_written_and_changed_at_once() {
     assert_eq!(write(&counters, &update("p", Some(&wide), &every(Some(&wide), 3))).await, Written::Stored);
     assert_eq!(write(&counters, &update("q", None, &wide)).await, Written::Stored);
     assert_eq!(now(&counters, "p").await.map(|counter| (counter.likes, counter.parts.len())), Some((513, 256)));
-}
-
-#[tokio::test(start_paused = true)]
-#[should_panic(expected = "of the same counter")]
-async fn two_updates_of_one_counter_are_never_in_one_request() {
-    let (_store, counters) = start().await;
-    let counter = gained(None, 3, 1, 10);
-    let _ = counters.write(&["p", "p"].map(|post| update(post, None, &counter))).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_updates_send_no_request() {
-    let (store, counters) = start().await;
-    assert_eq!(counters.write(&[]).await, Ok(vec![]));
-    assert_eq!(store.requests("BatchExecuteStatement"), 0);
 }

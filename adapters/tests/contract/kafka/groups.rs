@@ -12,17 +12,15 @@ use super::fill;
 use super::member::Member;
 
 async fn share_and_leave(engine: &dyn Engine) {
-    let mut one = Member::new(engine);
-    one.owns(PARTITIONS as usize).await;
+    let mut one = Member::alone(engine).await;
     let mut two = Member::new(engine);
     let half = PARTITIONS as usize / 2;
     one.polled(two.owns(half)).await;
     assert_eq!(one.owned.len(), half);
     assert!(one.owned.keys().all(|index| !two.owned.contains_key(index)));
     assert!(one.ended.iter().all(|(over, _)| *over == Revocation::Revoked), "{:?}", one.ended);
-    two.owned.clear();
-    tokio::join!(two.intake.leave(), one.owns(PARTITIONS as usize));
-    one.intake.leave().await;
+    tokio::join!(two.leave(), one.owns(PARTITIONS as usize));
+    one.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,9 +66,8 @@ async fn come_and_go(engine: &dyn Engine, partitions: u32) {
         members.push(Member::new(engine));
         share(&mut members, all).await;
     }
-    while let Some(mut leaver) = members.pop().filter(|_| !members.is_empty()) {
-        leaver.owned.clear();
-        tokio::join!(leaver.intake.leave(), share(&mut members, all));
+    while let Some(leaver) = members.pop().filter(|_| !members.is_empty()) {
+        tokio::join!(leaver.leave(), share(&mut members, all));
     }
 }
 
@@ -104,15 +101,13 @@ async fn a_group_can_be_described_and_its_offsets_set_once_it_has_no_members() {
     let engine = Librdkafka::elsewhere(PARTITIONS).await;
     let reader = engine.reader_of_members();
     assert_eq!(reader.members().await, Ok(vec![]));
-    let mut one = Member::new(&engine);
-    one.owns(PARTITIONS as usize).await;
+    let one = Member::alone(&engine).await;
     let members = reader.members().await.unwrap();
     assert!(members.len() == 1 && members[0].host == "127.0.0.1", "{members:?}");
     assert_eq!(members[0].partitions, [0, 1, 2, 3]);
     let partition = Partition { topic: engine.topic().into(), index: 2 };
     assert!(reader.mark(&partition, Offset(0)).await.is_err(), "its members alone commit");
-    one.owned.clear();
-    one.intake.leave().await;
+    one.leave().await;
     assert_eq!(reader.members().await, Ok(vec![]));
     assert_eq!(reader.mark(&partition, Offset(0)).await, Ok(()));
 }

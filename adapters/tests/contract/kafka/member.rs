@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tally_core::ports::log::{Rebalance, Revocation};
-use tally_core::ports::{Intake, OwnedPartition};
+use tally_core::ports::{Intake, Outcome, OwnedPartition};
 use tally_core::topic::Offset;
 
-use super::engine::{Engine, PATIENCE};
+use super::engine::{Engine, PARTITIONS, PATIENCE};
 
 /// A member and its partitions. It is only polled while a test waits for something.
 pub(crate) struct Member {
@@ -19,6 +19,13 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn new(engine: &dyn Engine) -> Self {
         Self { intake: engine.join(), owned: BTreeMap::new(), ended: Vec::new() }
+    }
+
+    /// A member that owns every partition.
+    pub(crate) async fn alone(engine: &dyn Engine) -> Self {
+        let mut member = Self::new(engine);
+        member.owns(PARTITIONS as usize).await;
+        member
     }
 
     pub(crate) async fn step(&mut self) {
@@ -58,6 +65,18 @@ impl Member {
                 () = tokio::time::sleep(PATIENCE) => panic!("not in time"),
             }
         }
+    }
+
+    /// What the group has committed of a partition.
+    pub(crate) async fn committed(&mut self, index: u32) -> Outcome<Option<Offset>> {
+        let owned = Arc::clone(&self.owned[&index]);
+        self.polled(async move { owned.committed().await }).await
+    }
+
+    /// Gives every partition back and leaves.
+    pub(crate) async fn leave(mut self) {
+        self.owned.clear();
+        self.intake.leave().await;
     }
 
     /// The offsets of the next `count` records of a partition.

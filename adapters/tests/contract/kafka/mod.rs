@@ -41,15 +41,14 @@ async fn a_record_arrives_unchanged_in_the_partition_of_its_key() {
             Outgoing { topic: engine.topic(), partition: None, key: Some(b"p-7"), value: None, headers: &headers };
         let written = engine.producer().send(sent).await.unwrap();
         assert_eq!(written.partition, partition_of(b"p-7", PARTITIONS));
-        let mut member = Member::new(&*engine);
-        member.owns(PARTITIONS as usize).await;
+        let mut member = Member::alone(&*engine).await;
         member.start(written.partition, 0).await;
         let owned = Arc::clone(&member.owned[&written.partition]);
         let records = member.polled(async move { owned.records().await.unwrap() }).await;
         let record = records.get(0).unwrap();
         assert_eq!((record.offset, record.key, record.value), (Offset(0), Some(&b"p-7"[..]), None));
         assert_eq!(record.headers().collect::<Vec<_>>(), headers);
-        member.intake.leave().await;
+        member.leave().await;
     }
 }
 
@@ -57,11 +56,9 @@ async fn a_record_arrives_unchanged_in_the_partition_of_its_key() {
 async fn the_next_member_resumes_at_the_finished_offset_if_there_is_one() {
     for engine in engines().await {
         fill(&*engine, 1, 3).await;
-        let mut member = Member::new(&*engine);
-        member.owns(PARTITIONS as usize).await;
+        let mut member = Member::alone(&*engine).await;
         for index in [0, 1] {
-            let owned = Arc::clone(&member.owned[&index]);
-            assert_eq!(member.polled(async move { owned.committed().await }).await, Ok(None));
+            assert_eq!(member.committed(index).await, Ok(None));
         }
         member.start(1, 0).await;
         let owned = Arc::clone(&member.owned[&1]);
@@ -72,16 +69,12 @@ async fn the_next_member_resumes_at_the_finished_offset_if_there_is_one() {
             }
         };
         member.polled(told).await;
-        member.owned.clear();
-        member.intake.leave().await;
-        let mut next = Member::new(&*engine);
-        next.owns(PARTITIONS as usize).await;
+        member.leave().await;
+        let mut next = Member::alone(&*engine).await;
         for (index, committed) in [(0, None), (1, Some(Offset(2)))] {
-            let owned = Arc::clone(&next.owned[&index]);
-            assert_eq!(next.polled(async move { owned.committed().await }).await, Ok(committed));
+            assert_eq!(next.committed(index).await, Ok(committed));
         }
-        next.owned.clear();
-        next.intake.leave().await;
+        next.leave().await;
     }
 }
 
@@ -89,8 +82,7 @@ async fn the_next_member_resumes_at_the_finished_offset_if_there_is_one() {
 async fn a_partition_is_read_from_any_start_and_can_be_restarted_elsewhere() {
     for engine in engines().await {
         fill(&*engine, 1, 300).await;
-        let mut member = Member::new(&*engine);
-        member.owns(PARTITIONS as usize).await;
+        let mut member = Member::alone(&*engine).await;
         let owned = Arc::clone(&member.owned[&1]);
         let (log, count) = member.polled(async { (owned.log().await, owned.partitions().await) }).await;
         let log = log.unwrap();
@@ -104,7 +96,7 @@ async fn a_partition_is_read_from_any_start_and_can_be_restarted_elsewhere() {
         member.start(1, 200).await;
         assert_eq!(member.read(1, 1).await[0], 200, "nothing of the older position comes through");
         drop(owned);
-        member.intake.leave().await;
+        member.leave().await;
     }
 }
 
@@ -112,22 +104,20 @@ async fn a_partition_is_read_from_any_start_and_can_be_restarted_elsewhere() {
 async fn a_position_outside_of_the_log_is_a_fault() {
     for engine in engines().await {
         fill(&*engine, 0, 5).await;
-        let mut member = Member::new(&*engine);
-        member.owns(PARTITIONS as usize).await;
+        let mut member = Member::alone(&*engine).await;
         member.start(0, 999).await;
         let owned = Arc::clone(&member.owned[&0]);
         let fault = member.polled(async move { owned.records().await.unwrap_err() }).await;
         assert!(fault.is_retryable(), "{fault}");
         member.start(0, 3).await;
         assert_eq!(member.read(0, 2).await, [3, 4]);
-        member.intake.leave().await;
+        member.leave().await;
     }
 }
 
 /// The partition has ten records; the first six are deleted.
 async fn what_is_left_is_read(engine: &dyn Engine) {
-    let mut member = Member::new(engine);
-    member.owns(PARTITIONS as usize).await;
+    let mut member = Member::alone(engine).await;
     let owned = Arc::clone(&member.owned[&0]);
     let log = member.polled(async { owned.log().await }).await.unwrap();
     assert_eq!((log.start, log.end), (Offset(6), Offset(10)));
@@ -139,7 +129,7 @@ async fn what_is_left_is_read(engine: &dyn Engine) {
     member.start(0, 6).await;
     assert_eq!(member.read(0, 4).await, [6, 7, 8, 9]);
     drop(owned);
-    member.intake.leave().await;
+    member.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -292,7 +282,7 @@ async fn a_worker_that_stops_reading_pauses_its_partition_but_keeps_the_membersh
     let all: Vec<u64> = (0..1100).collect();
     assert_eq!(member.read(0, 1100).await, all, "a pause loses nothing and repeats nothing");
     assert!(member.ended.is_empty());
-    member.intake.leave().await;
+    member.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
