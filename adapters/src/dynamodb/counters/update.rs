@@ -22,64 +22,68 @@ pub struct Update {
     pub after: Counter,
 }
 
-/// What an update does to one attribute.
-struct Change {
-    name: Cow<'static, str>,
-    before: Option<AttributeValue>,
-    after: Option<AttributeValue>,
-    /// Whether the update is refused unless the attribute is as before.
-    is_compared: bool,
-    /// Whether the update sets or removes it.
-    is_written: bool,
+/// Attributes with their values; `None` where an attribute is absent.
+type Attributes = Vec<(Cow<'static, str>, Option<AttributeValue>)>;
+
+/// What an update does to an item that is there.
+struct Changes {
+    /// What it sets or removes.
+    written: Attributes,
+    /// What has to stand there, or it is refused.
+    compared: Attributes,
 }
 
-impl Change {
-    /// An attribute that is compared, and written if it differs.
+impl Changes {
+    /// Adds an attribute that is compared, and written if it differs.
     fn between(
+        &mut self,
         name: impl Into<Cow<'static, str>>,
         before: Option<AttributeValue>,
         after: Option<AttributeValue>,
-    ) -> Self {
-        let is_written = before != after;
-        Self { name: name.into(), before, after, is_compared: true, is_written }
+    ) {
+        let name = name.into();
+        if before != after {
+            self.written.push((name.clone(), after));
+        }
+        self.compared.push((name, before));
     }
 
-    /// Returns the name as a statement has it. The name of a shard's part is no keyword, and with quotation marks so
-    /// many of them would not fit.
-    fn quoted(&self) -> Cow<'_, str> {
-        if digits(&self.name).is_some() { Cow::Borrowed(&self.name) } else { Cow::Owned(format!("\"{}\"", self.name)) }
+    /// Returns the changes of a counter. An update sets only what differs, and compares it with what it replaces; it always
+    /// compares version, total and number of corrections. So it overwrites no edit by hand.
+    fn of(before: &Counter, after: &Counter) -> Self {
+        // The version is always set, since a statement has to set something. The number of corrections is absent where it
+        // is 0: in a statement with the condition `IS MISSING OR =0` an engine may not find the key.
+        let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
+        let mut changes = Self {
+            written: vec![("version".into(), Some(number(after.version)))],
+            compared: vec![("version".into(), Some(number(before.version)))],
+        };
+        changes.between("likes", Some(number(before.likes)), Some(number(after.likes)));
+        changes.between("c", corrections(before), corrections(after));
+        if before.gap != after.gap {
+            changes.between("gap", before.gap.map(number), after.gap.map(number));
+        }
+        if before.doubt != after.doubt {
+            changes.between("doubt", number_set(&before.doubt), number_set(&after.doubt));
+        }
+        let gone = before.parts.keys().filter(|shard| !after.parts.contains_key(shard));
+        for shard in after.parts.keys().chain(gone) {
+            let (stands, becomes) = (before.parts.get(shard), after.parts.get(shard));
+            if stands != becomes {
+                changes.between(part(*shard), stands.map(number), becomes.map(number));
+            }
+        }
+        if before.updated_at != after.updated_at {
+            changes.written.push(("updated_at".into(), Some(number(after.updated_at))));
+        }
+        changes
     }
 }
 
-/// Returns the changes of an item that is there. An update sets only what differs, and compares it with what it
-/// replaces; it always compares version, total and number of corrections. So it overwrites no edit by hand.
-fn changes(before: &Counter, after: &Counter) -> Vec<Change> {
-    // The version is always set, since a statement has to set something. The number of corrections is absent where it
-    // is 0: in a statement with the condition `IS MISSING OR =0` an engine may not find the key.
-    let corrections = |counter: &Counter| (counter.corrections > 0).then(|| number(counter.corrections));
-    let version = Change::between("version", Some(number(before.version)), Some(number(after.version)));
-    let mut changes = vec![
-        Change { is_written: true, ..version },
-        Change::between("likes", Some(number(before.likes)), Some(number(after.likes))),
-        Change::between("c", corrections(before), corrections(after)),
-    ];
-    let others = [
-        Change::between("gap", before.gap.map(number), after.gap.map(number)),
-        Change::between("doubt", number_set(&before.doubt), number_set(&after.doubt)),
-    ];
-    changes.extend(others.into_iter().filter(|change| change.is_written));
-    let gone = before.parts.keys().filter(|shard| !after.parts.contains_key(shard));
-    for shard in after.parts.keys().chain(gone) {
-        let (stands, becomes) = (before.parts.get(shard), after.parts.get(shard));
-        if stands != becomes {
-            changes.push(Change::between(part(*shard), stands.map(number), becomes.map(number)));
-        }
-    }
-    if before.updated_at != after.updated_at {
-        let updated = Change::between("updated_at", None, Some(number(after.updated_at)));
-        changes.push(Change { is_compared: false, ..updated });
-    }
-    changes
+/// Returns a name as a statement has it. The name of a shard's part is no keyword, and with quotation marks so many of
+/// them would not fit.
+fn quoted(name: &str) -> Cow<'_, str> {
+    if digits(name).is_some() { Cow::Borrowed(name) } else { Cow::Owned(format!("\"{name}\"")) }
 }
 
 impl Update {
@@ -112,23 +116,23 @@ impl Update {
     }
 
     fn update(&self, table: &str, before: &Counter) -> (String, Vec<AttributeValue>) {
-        let changes = changes(before, &self.after);
-        let mut statement = String::with_capacity(64 + 32 * changes.len());
+        let Changes { written, compared } = Changes::of(before, &self.after);
+        let mut statement = String::with_capacity(64 + 32 * compared.len());
         push(&mut statement, format_args!("UPDATE \"{table}\""));
-        let mut parameters = Vec::with_capacity(2 * changes.len() + 1);
-        for change in changes.iter().filter(|change| change.is_written) {
-            match &change.after {
-                None => push(&mut statement, format_args!(" REMOVE {}", change.quoted())),
-                Some(_) => push(&mut statement, format_args!(" SET {}=?", change.quoted())),
+        let mut parameters = Vec::with_capacity(written.len() + compared.len() + 1);
+        for (name, value) in written {
+            match &value {
+                None => push(&mut statement, format_args!(" REMOVE {}", quoted(&name))),
+                Some(_) => push(&mut statement, format_args!(" SET {}=?", quoted(&name))),
             }
-            parameters.extend(change.after.clone());
+            parameters.extend(value);
         }
         push(&mut statement, format_args!(" WHERE \"post_id\"=?"));
         parameters.push(text(self.counter.stored()));
-        for change in changes.iter().filter(|change| change.is_compared) {
-            let is = if change.before.is_some() { "=?" } else { " IS MISSING" };
-            push(&mut statement, format_args!(" AND {}{is}", change.quoted()));
-            parameters.extend(change.before.clone());
+        for (name, value) in compared {
+            let is = if value.is_some() { "=?" } else { " IS MISSING" };
+            push(&mut statement, format_args!(" AND {}{is}", quoted(&name)));
+            parameters.extend(value);
         }
         (statement, parameters)
     }
@@ -139,15 +143,8 @@ impl Update {
             let set = encode(&self.after).into_iter().map(|(name, value)| (name, Some(value)));
             return (values.update(set), "attribute_not_exists(#post_id)".to_owned());
         };
-        let (mut written, mut condition) = (Vec::new(), Vec::new());
-        for Change { name, before, after, is_compared, is_written } in changes(before, &self.after) {
-            if is_compared {
-                condition.push(values.same(&name, before));
-            }
-            if is_written {
-                written.push((name, after));
-            }
-        }
+        let Changes { written, compared } = Changes::of(before, &self.after);
+        let condition: Vec<String> = compared.into_iter().map(|(name, value)| values.same(&name, value)).collect();
         (values.update(written), condition.join(" AND "))
     }
 }
