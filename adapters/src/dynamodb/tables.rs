@@ -205,20 +205,26 @@ fn by_name(connection: &Connection) -> [Shape<'_>; 4] {
     shapes
 }
 
-fn creation(shape: &Shape<'_>) -> CreateTableFluentBuilder {
-    let Shape { table, keys, is_streamed, .. } = *shape;
-    let attribute = |name: &&str| {
-        let text = AttributeDefinition::builder().attribute_name(*name).attribute_type(ScalarAttributeType::S);
-        text.build().expect(SET)
-    };
+/// Returns the definition of a text attribute.
+fn attribute(name: &&str) -> AttributeDefinition {
+    let text = AttributeDefinition::builder().attribute_name(*name).attribute_type(ScalarAttributeType::S);
+    text.build().expect(SET)
+}
+
+/// Returns a key of these attributes, the partition key first.
+fn schema(keys: &[&str]) -> Vec<KeySchemaElement> {
     let key = |(name, kind): (&&str, KeyType)| {
         KeySchemaElement::builder().attribute_name(*name).key_type(kind).build().expect(SET)
     };
-    let schema = |keys: &[&str]| Some(keys.iter().zip([KeyType::Hash, KeyType::Range]).map(key).collect());
+    keys.iter().zip([KeyType::Hash, KeyType::Range]).map(key).collect()
+}
+
+fn creation(shape: &Shape<'_>) -> CreateTableFluentBuilder {
+    let Shape { table, keys, is_streamed, .. } = *shape;
     let pin = is_streamed.then_some(PIN);
     let index = pin.map(|pin| {
         let projection = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
-        let index = LocalSecondaryIndex::builder().index_name(pin).set_key_schema(schema(&[keys[0], pin]));
+        let index = LocalSecondaryIndex::builder().index_name(pin).set_key_schema(Some(schema(&[keys[0], pin])));
         index.projection(projection).build().expect(SET)
     });
     let stream = is_streamed.then(|| {
@@ -229,7 +235,7 @@ fn creation(shape: &Shape<'_>) -> CreateTableFluentBuilder {
     create
         .billing_mode(BillingMode::PayPerRequest)
         .set_attribute_definitions(Some(keys.iter().chain(&pin).map(attribute).collect()))
-        .set_key_schema(schema(keys))
+        .set_key_schema(Some(schema(keys)))
         .set_local_secondary_indexes(index.map(|index| vec![index]))
         .set_stream_specification(stream)
 }
@@ -265,21 +271,12 @@ mod tests {
     use crate::dynamodb::connection::Settings;
     use crate::dynamodb::connection::told::Told;
 
-    fn key((name, kind): (&&str, KeyType)) -> KeySchemaElement {
-        KeySchemaElement::builder().attribute_name(*name).key_type(kind).build().unwrap()
-    }
-
-    fn text(name: &&str) -> AttributeDefinition {
-        let definition = AttributeDefinition::builder().attribute_name(*name);
-        definition.attribute_type(ScalarAttributeType::S).build().unwrap()
-    }
-
     fn described(keys: &[&str], view: Option<StreamViewType>) -> TableDescription {
         let stream = view
             .map(|view| StreamSpecification::builder().stream_enabled(true).stream_view_type(view).build().unwrap());
         TableDescription::builder()
-            .set_key_schema(Some(keys.iter().zip([KeyType::Hash, KeyType::Range]).map(key).collect()))
-            .set_attribute_definitions(Some(keys.iter().map(text).collect()))
+            .set_key_schema(Some(schema(keys)))
+            .set_attribute_definitions(Some(keys.iter().map(attribute).collect()))
             .set_stream_specification(stream)
             .build()
     }

@@ -109,8 +109,8 @@ impl ConsumerContext for Context {
     }
 }
 
-/// Unassigns those of `list` that were started. Unassigning any other one would fail the whole call.
-fn unassign_held(consumer: &BaseConsumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
+/// Unassigns those of `list` that are assigned, which were started. Unassigning any other one would fail the whole call.
+pub(super) fn unassign_held(consumer: &impl Consumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
     let mut held = TopicPartitionList::new();
     for element in consumer.assignment()?.elements() {
         if list.find_partition(element.topic(), element.partition()).is_some() {

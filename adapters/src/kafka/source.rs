@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use self::claim::Claim;
 use super::args::Settings;
-use super::context::{Change, Context, PATIENCE};
+use super::context::{Change, Context, PATIENCE, unassign_held};
 use super::convert::{concerns_the_log, explained, fault_of, list_of, push, settled};
 use super::holdings::Holdings;
 use super::owned::{Assignment, Command, Handle};
@@ -118,12 +118,6 @@ impl Source {
 
     fn name(&self, index: i32) -> Partition {
         Partition { topic: self.topic.clone(), index: u32::try_from(index).unwrap_or(0) }
-    }
-
-    fn list(&self, partitions: impl Iterator<Item = i32>) -> TopicPartitionList {
-        let mut list = TopicPartitionList::new();
-        partitions.for_each(|index| _ = list.add_partition(&self.topic, index));
-        list
     }
 
     fn changed(&mut self, change: Change, consumer: &Arc<StreamConsumer<Context>>) -> Rebalance {
@@ -256,11 +250,11 @@ impl Source {
         }
     }
 
-    /// Unassigns those of `partitions` that are assigned. Unassigning any other one would fail the whole call.
+    /// Stops reading those of `partitions` that were started.
     fn stop_reading(&self, partitions: &[i32], consumer: &StreamConsumer<Context>) -> KafkaResult<()> {
-        let assigned = consumer.assignment()?;
-        let held = partitions.iter().copied().filter(|index| assigned.find_partition(&self.topic, *index).is_some());
-        consumer.incremental_unassign(&self.list(held))
+        let mut list = TopicPartitionList::new();
+        partitions.iter().for_each(|index| _ = list.add_partition(&self.topic, *index));
+        unassign_held(consumer, &list)
     }
 
     /// Takes the client out, to be dropped. Ends every assignment and answers every revocation, since dropping it would

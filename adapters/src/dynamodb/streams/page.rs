@@ -251,17 +251,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tombstone_counts_for_nothing_and_has_a_version() {
-        let read = read(
-            r#"{"Records":[{"dynamodb":{"SequenceNumber":"1","OldImage":{"liked_at":{"N":"7"}},"NewImage":{"v":{"N":"8"},"gone":{"N":"9"}}}}]}"#,
-        )
-        .await;
-        let [before, after] = [&read.records[0].before, &read.records[0].after].map(|image| image.clone().unwrap());
-        assert_eq!(before, Image::default());
-        assert_eq!(after, Image { stated: Stated::Amount(Weight::ABSENT), v: Some(8), ..Image::default() });
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn who_deleted_an_item_says_whether_it_had_expired() {
         let read = read(
             r#"{"Records":[
