@@ -9,7 +9,6 @@ use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::counters::Written;
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
-use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::{BEGAN, every};
 
 use super::{TABLE, gained, key, likes, start, stored, update, write};
@@ -56,25 +55,6 @@ async fn a_counter_only_counts_as_missing_if_the_reserved_row_exists() {
     assert!(reserved(&["p"]).await);
     assert_eq!(store.requests("GetItem"), asked, "it is read only where a counter is absent");
     assert!("\u{1}reserved".parse::<CounterId>().is_err(), "no counter has its key");
-}
-
-#[tokio::test(start_paused = true)]
-async fn more_counters_than_fit_into_a_request_are_read_and_unprocessed_keys_are_requested_again() {
-    let (store, counters) = start().await;
-    let ids: Vec<_> = (0..120).map(|n| likes(&format!("p-{n}"))).collect();
-    let counter = gained(None, 3, 1, 10);
-    for ids in ids.chunks(25) {
-        let updates: Vec<_> = ids.iter().map(|id| update(id.post.as_str(), None, &counter)).collect();
-        assert!(counters.write(&updates).await.unwrap().iter().all(|written| *written == Written::Stored));
-    }
-    store.faults([Rule::new(Injected::Unprocessed).on("BatchGetItem").calls(1, 2)]);
-    let read = counters.read(&ids, Consistency::Strong).await.unwrap();
-    assert_eq!(read.counters.len(), 120);
-    assert!(read.counters.values().all(|read| *read == Ok(counter.clone())));
-    assert_eq!(store.requests("BatchGetItem"), 4);
-
-    store.faults([Rule::new(Injected::Throttle).on("BatchGetItem")]);
-    assert!(matches!(counters.read(&ids, Consistency::Strong).await, Err(Fault::Throttled(_))));
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,18 +80,6 @@ async fn a_failed_statement_does_not_affect_the_others_of_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_second_statement_is_the_outcome_of_its_own_write() {
-    let (store, registers) = start().await;
-    assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Ok(Answer::Stored); 3]);
-    store.faults([Rule::new(Injected::Throttle).on("PartiQLUpdate").nth(2)]);
-    let again = ["0", "1", "new", "2"].map(|member| like(member, 2));
-    let written = write_all(&registers, &again, GONE, confirmed()).await;
-    assert!(matches!(written[1], Err(Fault::Throttled(_))), "{written:?}");
-    assert_eq!([&written[0], &written[2], &written[3]], [&Ok(Answer::Stored); 3]);
-    assert_eq!((stored(&store, "1").await, stored(&store, "2").await), (liked(1), liked(2)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_write_with_a_validation_error_is_refused_alone() {
     let (store, registers) = start().await;
     assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Ok(Answer::Stored); 3]);
@@ -126,11 +114,4 @@ async fn a_row_that_appears_or_disappears_between_two_statements_is_written_from
     assert!(matches!(written, Err(Fault::Transient(_))), "{written:?}");
     assert_eq!(write(&registers, like("u", 2)).await, Ok(Answer::Stored));
     assert_eq!(stored(&store, "u").await, liked(2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_missing_table_is_a_fault_that_may_pass() {
-    let (store, registers) = start().await;
-    store.call("DeleteTable", json!({"TableName": TABLE})).await;
-    assert!(matches!(write(&registers, like("u", 1)).await, Err(Fault::Transient(_))));
 }

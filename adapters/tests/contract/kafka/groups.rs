@@ -24,11 +24,6 @@ async fn share_and_leave(engine: &dyn Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_share_the_partitions_and_a_leaving_member_returns_its_own() {
-    share_and_leave(&Twin::new(PARTITIONS)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: waits for a group of the in-process Kafka"]
 async fn members_of_a_kafka_group_share_the_partitions_and_a_leaving_member_returns_its_own() {
     share_and_leave(&kafka(PARTITIONS).await).await;
@@ -57,11 +52,12 @@ async fn share(members: &mut [Member], partitions: usize) {
     }
 }
 
-async fn come_and_go(engine: &dyn Engine, partitions: u32) {
-    for index in 0..partitions {
+/// Three members join and leave, and each reads its share of 64 partitions.
+async fn come_and_go(engine: &dyn Engine) {
+    for index in 0..64 {
         fill(engine, index, 2).await;
     }
-    let (all, mut members) = (partitions as usize, Vec::new());
+    let (all, mut members) = (64, Vec::new());
     for _ in 0..3 {
         members.push(Member::new(engine));
         share(&mut members, all).await;
@@ -72,26 +68,14 @@ async fn come_and_go(engine: &dyn Engine, partitions: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_members_that_join_and_leave_each_read_their_share_of_12_partitions() {
-    come_and_go(&Twin::new(12), 12).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_members_that_join_and_leave_each_read_their_share_of_64_partitions() {
-    come_and_go(&Twin::new(64), 64).await;
-}
-
-/// The in-process cluster takes half a minute for each member that joins.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
-async fn three_members_of_a_kafka_group_each_read_their_share_of_12_partitions() {
-    come_and_go(&Librdkafka::elsewhere(12).await, 12).await;
+    come_and_go(&Twin::new(64)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
 async fn three_members_of_a_kafka_group_each_read_their_share_of_64_partitions() {
-    come_and_go(&Librdkafka::elsewhere(64).await, 64).await;
+    come_and_go(&Librdkafka::elsewhere(64).await).await;
 }
 
 /// The in-process cluster cannot describe groups.
