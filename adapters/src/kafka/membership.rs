@@ -26,25 +26,24 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Whether this member has joined its group, and whether the group refuses it.
-pub(super) struct GroupHealth {
+struct GroupHealth {
     readiness: Readiness,
     /// Whether partitions were assigned at least once, which shows that the settings are right.
     joined: bool,
     /// Since when the group refuses it, and when it last did.
     refused: Option<(Instant, Instant)>,
     logged: Seldom,
-    on_fault: fn(&Fault),
 }
 
 impl GroupHealth {
-    /// The state of a process that has joined no group yet. Calls `on_fault` with each error.
-    pub(super) fn new(readiness: &Readiness, on_fault: fn(&Fault)) -> Self {
+    /// The state of a process that has joined no group yet.
+    fn new(readiness: &Readiness) -> Self {
         readiness.not_ready(CONDITION, "waiting for an assignment");
-        Self { readiness: readiness.clone(), joined: false, refused: None, logged: Seldom::default(), on_fault }
+        Self { readiness: readiness.clone(), joined: false, refused: None, logged: Seldom::default() }
     }
 
     /// Notes that partitions were assigned, or that a refusal has passed.
-    pub(super) fn joined(&mut self) {
+    fn joined(&mut self) {
         (self.joined, self.refused) = (true, None);
         self.readiness.ready(CONDITION);
     }
@@ -55,7 +54,7 @@ impl GroupHealth {
     }
 
     /// Waits until a refusal has passed.
-    pub(super) async fn refusal_passed(&self) {
+    async fn refusal_passed(&self) {
         match &self.refused {
             Some((_, last)) => tokio::time::sleep_until(*last + QUIET).await,
             None => std::future::pending().await,
@@ -67,8 +66,7 @@ impl GroupHealth {
     ///
     /// # Errors
     /// The refusal.
-    pub(super) fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
-        (self.on_fault)(fault);
+    fn failed(&mut self, fault: &Fault) -> anyhow::Result<()> {
         if fault.is_retryable() {
             if !self.joined {
                 self.readiness.not_ready(CONDITION, format!("waiting: {fault}"));
@@ -143,7 +141,7 @@ impl Membership {
 
 impl Task for Membership {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
-        let mut health = GroupHealth::new(&self.readiness, self.on_fault);
+        let mut health = GroupHealth::new(&self.readiness);
         loop {
             let next = tokio::select! {
                 biased;
@@ -156,7 +154,10 @@ impl Task for Membership {
             };
             match next {
                 Ok(rebalance) => self.rebalanced(rebalance, &mut health)?,
-                Err(fault) => health.failed(&fault)?,
+                Err(fault) => {
+                    (self.on_fault)(&fault);
+                    health.failed(&fault)?;
+                }
             }
         }
         if stop.until_last_call(self.intake.leave()).await.is_err() {
@@ -176,7 +177,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_from_the_start_ends_the_process_and_names_itself() {
-        let mut health = GroupHealth::new(&Readiness::new(), |_| {});
+        let mut health = GroupHealth::new(&Readiness::new());
         health.failed(&Fault::Transient("no broker".to_owned())).unwrap();
         assert!(health.failed(&refused()).unwrap_err().to_string().contains("login refused"));
     }
@@ -184,7 +185,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_member_shows_a_passing_refusal_and_outlives_it() {
         let readiness = Readiness::new();
-        let mut health = GroupHealth::new(&readiness, |_| {});
+        let mut health = GroupHealth::new(&readiness);
         health.joined();
         for _ in 0..4 {
             health.failed(&refused()).unwrap();
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn a_member_that_its_group_gave_up_is_not_ready_until_it_joins_again() {
         let readiness = Readiness::new();
-        let mut health = GroupHealth::new(&readiness, |_| {});
+        let mut health = GroupHealth::new(&readiness);
         health.joined();
         health.expelled();
         assert!(!readiness.report().ready);
@@ -213,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_that_lasts_ends_the_process_and_a_record_that_cannot_be_read_does_not() {
-        let mut health = GroupHealth::new(&Readiness::new(), |_| {});
+        let mut health = GroupHealth::new(&Readiness::new());
         health.joined();
         let unreadable = Fault::Poison("bad compression".to_owned());
         for _ in 0..=10 {
