@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tally_adapters::dynamodb::registers::Registers;
-use tally_adapters::dynamodb::{self, Access, Connection, Settings};
+use tally_adapters::dynamodb::{self, Connection, Settings};
 use tally_core::ids::ShardCount;
 use tally_testkit::Store;
 
@@ -76,6 +76,6 @@ pub(crate) async fn elsewhere(suite: impl AsyncFnOnce(&Env)) {
     static TESTS: AtomicU32 = AtomicU32::new(0);
     let endpoint = std::env::var(ENDPOINT).unwrap_or_else(|error| panic!("{ENDPOINT}: {error}"));
     let prefix = format!("contract-{}-{}-", std::process::id(), TESTS.fetch_add(1, Ordering::Relaxed));
-    let settings = Settings { endpoint: Some(endpoint), access: Access::Local, ..Settings::local(&prefix) };
+    let settings = Settings { endpoint: Some(endpoint), ..Settings::local(&prefix) };
     suite(&Env::dynamodb(&Connection::open(&settings).await).await).await;
 }
