@@ -5,10 +5,10 @@
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;
 use tally_core::ids::ShardCount;
-use tally_service::{Host, Invalid, Stage, Unfit};
+use tally_service::{Host, Stage, Unfit};
 
 use crate::dynamodb::counters::Counters;
-use crate::dynamodb::{self, Checkpoints, Connection, Missing, Watch};
+use crate::dynamodb::{self, Checkpoints, Connection, Watch};
 
 /// The name in logs of what the start waits for.
 const NAME: &str = "deployment";
@@ -91,10 +91,7 @@ impl Deployment<'_> {
             }
             Ok(missing)
         });
-        let Some(Missing { variable, problem }) = missing.await? else { return Ok(()) };
-        let mut invalid = Invalid::none();
-        invalid.add_variable(variable, problem);
-        Err(invalid.into())
+        missing.await?.map_or(Ok(()), |missing| Err(missing.into()))
     }
 
     /// Checks `--shards`, spawns the watch and returns the number of shards. The watch stops the process once the

@@ -28,7 +28,7 @@ mod watch;
 pub use checkpoints::{Checkpoints, Configuration};
 pub use claims::Topics;
 pub use clock::http_date;
-pub use connection::{Access, Connection, Missing, Settings, Tables};
+pub use connection::{Connection, Settings, Tables};
 pub use counters::inject_drift;
 pub use cursor::{Cursor, Page, Segment};
 pub use environment::{check_endpoint, environment};

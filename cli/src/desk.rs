@@ -128,8 +128,7 @@ impl Desk {
         }
         let connection = dynamodb::Connection::open(&dynamodb::Settings::of(&of.store)).await;
         if let Some(missing) = connection.missing().await? {
-            invalid.add_variable(missing.variable, missing.problem);
-            return Err(invalid.into());
+            return Err(missing.into());
         }
         let host = Host::new("tally").giving_up_after(Some(of.patience));
         host.clock().correct_by(connection.store_clock());

@@ -18,23 +18,13 @@ use aws_types::sdk_config::Builder;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::time::UnixMillis;
-use tally_service::{Chance, StoreArgs, StoreClock};
+use tally_service::{Chance, Invalid, StoreArgs, StoreClock};
 use tokio::time::Instant;
 
 use super::clock::{ReadDate, SigningTime};
 use super::environment::{instance_has_none, instance_is_silent};
 use super::fault::in_one_line;
 use super::watch::TablesWatch;
-
-/// Which credentials sign requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The standard chain: environment, profile, container or instance role.
-    Environment,
-    /// A name and a secret that protect nothing, for engines on this machine that accept any. Nothing falls back to
-    /// this: a caller has to choose it.
-    Local,
-}
 
 /// How the clients connect, sign and try again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +33,10 @@ pub struct Settings {
     pub table_prefix: String,
     /// The endpoint, if it is another one than the standard variables or the Region name.
     pub endpoint: Option<String>,
-    pub access: Access,
+    /// Whether a name and a secret that protect nothing sign requests, for engines on this machine that accept any.
+    /// Nothing falls back to that: a caller has to choose it. Others use the standard chain: environment, profile,
+    /// container or instance role.
+    pub is_local: bool,
     /// How often a call is tried, the first time included.
     pub attempts: u32,
     /// How long one attempt may take.
@@ -55,7 +48,7 @@ impl Default for Settings {
         Self {
             table_prefix: String::new(),
             endpoint: None,
-            access: Access::Environment,
+            is_local: false,
             attempts: 3,
             attempt_timeout: Duration::from_secs(3),
         }
@@ -74,7 +67,7 @@ impl Settings {
 
     /// The settings for an engine on this machine that checks no credentials.
     pub fn local(table_prefix: &str) -> Self {
-        Self { table_prefix: table_prefix.to_owned(), access: Access::Local, ..Self::default() }
+        Self { table_prefix: table_prefix.to_owned(), is_local: true, ..Self::default() }
     }
 }
 
@@ -127,22 +120,14 @@ pub struct Connection {
     credentials: Option<SharedCredentialsProvider>,
 }
 
-/// A setting that is missing, and without which requests cannot be signed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// The variable that usually sets it.
-    pub variable: &'static str,
-    /// What was not found, and where.
-    pub problem: String,
-}
-
 impl Connection {
     /// Connects over the network, as `settings` and, unless the engine is a local one, the standard AWS variables say.
     /// Opens no connection yet. Uses no TLS with a local engine.
     pub async fn open(settings: &Settings) -> Self {
-        let config = match settings.access {
-            Access::Environment => standard(settings).await,
-            Access::Local => local(settings).http_client(aws_smithy_http_client::Builder::new().build_http()).build(),
+        let config = if settings.is_local {
+            local(settings).http_client(aws_smithy_http_client::Builder::new().build_http()).build()
+        } else {
+            standard(settings).await
         };
         Self::over(&config, settings, Chance::from_entropy())
     }
@@ -167,13 +152,14 @@ impl Connection {
         self.deployment.get().map(String::as_str)
     }
 
-    /// Returns what is missing to sign requests, if anything is. Asks variables, profiles, roles and the instance.
+    /// Returns what is missing to sign requests, under the variable that usually sets it, if anything is. Asks variables,
+    /// profiles, roles and the instance.
     ///
     /// # Errors
     /// A source that should know the credentials did not answer.
-    pub async fn missing(&self) -> Outcome<Option<Missing>> {
+    pub async fn missing(&self) -> Outcome<Option<Invalid>> {
         if self.region.is_none() {
-            return Ok(Some(Missing { variable: "AWS_REGION", problem: NO_REGION.to_owned() }));
+            return Ok(Some(Invalid::variable("AWS_REGION", NO_REGION)));
         }
         let Some(credentials) = &self.credentials else { return Ok(None) };
         match credentials.provide_credentials().await {
@@ -231,9 +217,8 @@ impl Connection {
     }
 }
 
-fn no_credentials(why: &str) -> Missing {
-    let problem = format!("missing, and no profile or role has credentials: {why}");
-    Missing { variable: "AWS_ACCESS_KEY_ID", problem }
+fn no_credentials(why: &str) -> Invalid {
+    Invalid::variable("AWS_ACCESS_KEY_ID", format!("missing, and no profile or role has credentials: {why}"))
 }
 
 const NO_REGION: &str = "missing: neither it nor AWS_DEFAULT_REGION, a profile or the instance names a region";
