@@ -3,6 +3,7 @@
 //! of the instance's own service whether to wait for its credentials.
 
 use std::error::Error;
+use std::iter::successors;
 
 use aws_config::imds::client::error::{ImdsError, TokenError};
 use aws_config::meta::ProviderChainError;
@@ -132,14 +133,7 @@ fn takes_no_connection(error: &(dyn Error + 'static)) -> bool {
 
 /// Returns the first cause of an error that has this type.
 fn found<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
+    successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 #[cfg(test)]

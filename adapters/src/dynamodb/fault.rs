@@ -6,6 +6,7 @@
 //! names its reason.
 
 use std::error::Error;
+use std::iter::successors;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
@@ -26,13 +27,11 @@ pub(super) fn fault<E: Error + ProvideErrorMetadata + 'static>(what: &str, error
 /// error is built.
 pub(super) fn in_one_line(error: &dyn Error) -> String {
     let mut told: Vec<String> = Vec::new();
-    let mut cause = Some(error);
-    while let Some(error) = cause {
+    for error in successors(Some(error), |&error| error.source()) {
         let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         if !text.is_empty() && told.last().is_none_or(|before| !before.ends_with(&text)) {
             told.push(text);
         }
-        cause = error.source();
     }
     told.join(": ")
 }
