@@ -63,8 +63,9 @@ async fn the_store_deletes_an_expired_tombstone_but_never_a_row_that_was_liked_a
     assert_eq!(stored(&store, "u").await["gone"]["N"], json!(gone.to_string()));
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (json!(null), liked(5)));
-    let told: Vec<_> = streamed(&store).await.iter().map(|record| Entry::of(record).is_some()).collect();
-    assert_eq!(told, [true, true, true, true, true, false], "the relay sends nothing of a deleted tombstone");
+    let records = streamed(&store).await;
+    assert_eq!(records.iter().filter_map(Entry::of).count(), 5, "the relay sends nothing of a deleted tombstone");
+    assert_eq!(records.iter().map(Record::delta).sum::<i64>(), 1);
     assert_eq!(write(&registers, like("u", 6)).await, Ok(Answer::Stored));
 }
 
