@@ -197,7 +197,7 @@ pub struct Corrected {
 pub struct Correction {
     /// When, in milliseconds since 1970.
     pub at: u64,
-    /// Of which part of the post's count; none where the total was mended.
+    /// The part of the post's count; none where the total was mended.
     pub shard: Option<u16>,
     pub before: i64,
     pub after: i64,

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::claim::Claim;
+use self::claim::{Claim, lost};
 use super::args::Settings;
 use super::context::{Change, Context, PATIENCE, unassign_held};
 use super::convert::{concerns_the_log, explained, fault_of, list_of, push, settled};
@@ -372,15 +372,6 @@ impl Intake for Source {
         if let Err(error) = left {
             tracing::warn!(%error, "cannot leave the group");
         }
-    }
-}
-
-/// Waits until the group has to be left, and returns why. Waits for ever where no deployment claims the group. Cancel
-/// safe.
-async fn lost(claim: &mut Option<Claim>, consumer: &Arc<StreamConsumer<Context>>) -> String {
-    match claim {
-        Some(claim) => claim.lost(consumer).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -99,3 +99,12 @@ impl Claim {
         }
     }
 }
+
+/// Waits until the group has to be left, and returns why. Waits for ever where no deployment claims the group. Cancel
+/// safe.
+pub(super) async fn lost(claim: &mut Option<Claim>, consumer: &Arc<StreamConsumer<Context>>) -> String {
+    match claim {
+        Some(claim) => claim.lost(consumer).await,
+        None => std::future::pending().await,
+    }
+}
