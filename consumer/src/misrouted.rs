@@ -36,7 +36,8 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// An event in `partition` of so many. Its key should be `expected`, or its partition another one.
+    /// Describes `record`, which lies in `partition`; the topic has `partitions` partitions. Its key should be `expected`;
+    /// if it is, the record should lie in another partition.
     pub(crate) fn of(partition: &Partition, record: Record<'_>, expected: Option<&str>, partitions: u32) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {

@@ -208,6 +208,7 @@ impl Held {
 
     /// Finishes what is under way while there is time for it, and stores how far that came.
     async fn drain(&mut self, leave: Revocation, stop: &Stop) -> End {
+        // Another member may have the partition, or the process ends now: nothing may be finished.
         if leave == Revocation::Lost {
             return End::Left;
         }

@@ -104,8 +104,15 @@ impl Editions {
 
 impl fmt::Display for Editions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = self.0.iter().map(|seen| seen.map_or_else(String::new, |edition| edition.to_string()));
-        f.write_str(&seen.collect::<Vec<_>>().join("_"))
+        for (nth, seen) in self.0.iter().enumerate() {
+            if nth > 0 {
+                f.write_str("_")?;
+            }
+            if let Some(edition) = seen {
+                write!(f, "{edition}")?;
+            }
+        }
+        Ok(())
     }
 }
 

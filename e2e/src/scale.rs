@@ -152,7 +152,7 @@ impl Run {
         for second in 1..=self.scale.seconds {
             self.second().await?;
             if second % self.scale.every == 0 {
-                self.line(second)?;
+                self.row(second)?;
             }
         }
         let ended = self.pipeline.clock.now();
@@ -187,7 +187,7 @@ impl Run {
         Ok(())
     }
 
-    fn line(&mut self, second: u64) -> anyhow::Result<()> {
+    fn row(&mut self, second: u64) -> anyhow::Result<()> {
         let Self { scale, pipeline, load, outcome } = self;
         let looks = usize::try_from(scale.every).unwrap_or(1) * 10 * load.looked_at().len();
         let mut latest = outcome.staleness[outcome.staleness.len().saturating_sub(looks)..].to_vec();
@@ -235,7 +235,7 @@ impl Run {
         Ok(wrong)
     }
 
-    /// The values of counters. One that is missing or cannot be read is left out.
+    /// The values of counters. One that is missing or cannot be read counts as 0.
     async fn likes(&self, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
         let counters = &self.pipeline.tables.counters;
         let read = counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;

@@ -38,6 +38,7 @@ impl Tables {
             stream: Streams::new(connection),
         }
     }
+
     /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
     /// younger than a day, and a loss in a shard of that age that does not appear in the log would be noticed by its age alone.
     pub(crate) async fn trim(&self, emulator: &Emulator) -> anyhow::Result<usize> {

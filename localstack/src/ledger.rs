@@ -82,12 +82,20 @@ impl Ledger {
 
     /// The users of a counter: those who retweeted, or those who like.
     pub(crate) fn users(&self, counted: Counted) -> &Pairs {
-        if counted == Counted::Retweets { &self.retweets } else { &self.likes }
+        match counted {
+            Counted::Likes => &self.likes,
+            Counted::Retweets => &self.retweets,
+            Counted::Replies | Counted::Views | Counted::Uses => unreachable!("{counted:?} are not of users"),
+        }
     }
 
     /// What lanes have made of a counter: replies, or posts with hashtags.
     pub(crate) fn made(&self, counted: Counted) -> &Standing {
-        if counted == Counted::Uses { &self.uses } else { &self.replies }
+        match counted {
+            Counted::Replies => &self.replies,
+            Counted::Uses => &self.uses,
+            Counted::Likes | Counted::Retweets | Counted::Views => unreachable!("lanes make no {counted:?}"),
+        }
     }
 
     /// Rows that members have by it.

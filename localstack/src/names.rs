@@ -27,7 +27,7 @@ pub(crate) struct Names {
     /// How many of the posts are the load's: the first ones.
     pub(crate) load_posts: usize,
     pub(crate) users: u32,
-    /// Tells ids of this run from those of others: it stands before their numbers.
+    /// The prefix of the numbers in ids, which differs between runs.
     run: String,
 }
 

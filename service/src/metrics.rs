@@ -71,8 +71,7 @@ impl Label {
 #[derive(Clone, Copy, Debug)]
 pub struct Catalogue(pub &'static [Metric]);
 
-/// Defines a constant for each line, which the calls use, and the catalogue of all of them. This crate's own catalogue is
-/// announced by every process, in addition to that of its binary.
+/// Defines a constant for each line, which the calls use, and the catalogue of all of them.
 #[macro_export]
 macro_rules! catalogue {
     ($($metric:ident: $kind:ident $unit:ident $name:literal $labels:expr, $description:literal;)*) => {
@@ -84,11 +83,12 @@ macro_rules! catalogue {
             description: $description,
         };)*
 
-        /// Every metric of this binary.
+        /// Every metric of this crate.
         pub const CATALOGUE: $crate::metrics::Catalogue = $crate::metrics::Catalogue(&[$($metric),*]);
     };
 }
 
+// Every process announces these besides those of its binary.
 catalogue! {
     BUILD_INFO: Gauge Count "tally_build_info" [Label::learnt("service"), Label::learnt("version")],
         "Always 1; its labels name the service and its version.";

@@ -282,7 +282,8 @@ impl Process {
 
     /// The first event with this message.
     pub fn event(&self, message: &str) -> Option<Value> {
-        self.events().into_iter().find(|event| event["message"] == message)
+        let is_it = |event: &Value| event["message"] == message;
+        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).find(is_it)
     }
 
     /// Its log so far.
@@ -310,10 +311,10 @@ impl Process {
         Some(TICK * (ticks(11)? + ticks(12)?))
     }
 
-    /// Stops it by a signal for this long, which it cannot notice.
+    /// Stops it with SIGSTOP for `span`, and lets it go on.
     ///
     /// # Errors
-    /// It had already ended, or did not stop, where the system reports that.
+    /// It has already ended, or the system says that it did not stop.
     pub async fn nap(&self, span: Duration) -> anyhow::Result<()> {
         self.signal(Signal::STOP)?;
         sleep(span).await;

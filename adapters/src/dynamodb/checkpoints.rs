@@ -42,8 +42,8 @@ pub(super) fn key(id: &str) -> Item {
 pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<Item>> {
     let table = connection.checkpoints();
     let scan = table.scan(None).filter_expression("begins_with(#id,:prefix)").expression_attribute_names("#id", "id");
-    let scan = scan.expression_attribute_values(":prefix", text(prefix)).into_paginator().items();
-    let found: Result<Vec<Item>, _> = scan.send().collect().await;
+    let scan = scan.expression_attribute_values(":prefix", text(prefix)).into_paginator();
+    let found: Result<Vec<Item>, _> = scan.stop_on_duplicate_token(false).items().send().collect().await;
     found.map_err(|error| table.fault(&error))
 }
 

@@ -274,7 +274,8 @@ impl Remains {
     /// The table cannot be read, or a row is not what it has to be.
     pub async fn read(connection: &Connection) -> Outcome<Self> {
         let (table, mut found) = (connection.likes(), Self::default());
-        let mut rows = table.scan(Some("#pk,#user_id,#v,#to")).into_paginator().items().send();
+        let rows = table.scan(Some("#pk,#user_id,#v,#to")).into_paginator();
+        let mut rows = rows.stop_on_duplicate_token(false).items().send();
         while let Some(row) = rows.try_next().await.map_err(|error| table.fault(&error))? {
             found.take(&table.reader(&row))?;
         }

@@ -124,7 +124,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Waits until the tables are those that the deployment was created over. The task stores losses that it finds if it
+    /// Waits until the tables are those that the deployment was created over, and returns the task that watches them. It
+    /// stores losses that it finds if it
     /// `stores_losses`, in a process that may write what is stored of the log.
     pub(crate) async fn begin(
         connection: &Connection,

@@ -109,7 +109,8 @@ impl ConsumerContext for Context {
     }
 }
 
-/// Unassigns those of `list` that are assigned, which were started. Unassigning any other one would fail the whole call.
+/// Unassigns those of `list` that are assigned. A partition is assigned once it is started, and unassigning any other
+/// one would fail the whole call.
 pub(super) fn unassign_held(consumer: &impl Consumer<Context>, list: &TopicPartitionList) -> KafkaResult<()> {
     let mut held = TopicPartitionList::new();
     for element in consumer.assignment()?.elements() {

@@ -78,6 +78,7 @@ impl Source {
     }
 
     fn configured(settings: &Settings, config: &ClientConfig, topic: &str) -> Outcome<Self> {
+        let ends = Arc::new(reader::client_of_ends(settings)?);
         let ((changed, changes), (asked, commands)) = (unbounded_channel(), unbounded_channel());
         let consumer = config.create_with_context(Context::new(settings).reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
@@ -87,7 +88,7 @@ impl Source {
             claim: None,
             entered: false,
             consumer: Some(Arc::new(consumer)),
-            ends: Arc::new(reader::client_of_ends(settings)?),
+            ends,
             changes,
             commands,
             asked,

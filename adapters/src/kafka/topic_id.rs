@@ -100,7 +100,7 @@ fn id_in(event: &Guard<sys::rd_kafka_event_t>, doing: &str) -> Outcome<Option<St
             return Ok(None);
         }
         let topic = *topics;
-        // No error is null, whose code is that of no error.
+        // Without an error the pointer is null, and librdkafka has the code of no error for it.
         let code = sys::rd_kafka_error_code(sys::rd_kafka_TopicDescription_error(topic));
         if code != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
             return refused(code, doing);

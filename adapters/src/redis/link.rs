@@ -118,9 +118,12 @@ impl Link {
     }
 }
 
-/// Returns whether the server refused a connection when it was set up.
+/// Returns whether the server refused the login or the database when the connection was set up. For a refused database
+/// the client has a text, and no kind of its own.
 fn is_refusal(error: &RedisError) -> bool {
-    matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::ResponseError))
+    let of_database = || error.to_string().contains("refused to switch database");
+    error.kind() == ErrorKind::AuthenticationFailed
+        || (error.kind() == ErrorKind::Server(ServerErrorKind::ResponseError) && of_database())
 }
 
 /// Returns how long a call may take if each answer may take `timeout`.

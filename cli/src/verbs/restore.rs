@@ -76,6 +76,7 @@ async fn plan(desk: &Desk, to: UnixMillis, to_prefix: &str) -> anyhow::Result<An
     let text = format!("{}\n{}", points.table(), lines.join("\n"));
     Ok(Answer::new(json!({"points": points, "steps": steps}), text).wrong_if(points.is_bad()))
 }
+
 fn moment(desk: &Desk, to: UnixMillis, prefix: &str, points: &mut Points) {
     let now = desk.clock.now();
     let (verdict, detail) = if to > now {
@@ -194,6 +195,7 @@ async fn check(desk: &Desk, to: UnixMillis) -> anyhow::Result<Answer> {
     points.asked("exactness", &Ok(is_inexact), good, bad);
     Ok(points.into())
 }
+
 /// Checks that consumers begin to read a partition before the moment: the rows have nothing that came later.
 async fn start(
     desk: &Desk,

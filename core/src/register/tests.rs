@@ -210,6 +210,18 @@ fn a_store_that_refuses_sixteen_records_in_a_row_halts_and_one_that_took_one_bet
 }
 
 #[test]
+#[should_panic(expected = "record 1 came after those up to 2")]
+fn a_record_is_taken_in_once() {
+    taken(&["a", "b"]).take_elsewhere(Offset(1));
+}
+
+#[test]
+#[should_panic(expected = "0 is not under way")]
+fn a_statement_that_is_not_under_way_has_no_answer() {
+    settle(&mut taken(&["a"]), 0, Answer::Stored);
+}
+
+#[test]
 fn a_cell_is_read_first_and_gains_what_lies_behind_it() {
     let mut adding = Adding::default();
     assert_eq!(adding.step(), None);

@@ -65,14 +65,14 @@ where
     let open = Arc::new(());
     let (opening, hearing) = (Arc::downgrade(&open), Arc::clone(&heard));
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (heard, place) = (Arc::clone(&hearing), opening.upgrade());
+        let (heard, held) = (Arc::clone(&hearing), opening.upgrade());
         heard.asked.fetch_add(1, Ordering::Relaxed);
         name_host(&mut request);
         front.answer(request, &peer).map(move |answer| {
             heard.answered.fetch_add(1, Ordering::Relaxed);
             answer.map(|mut answer| {
                 answer.headers_mut().remove(CONNECTION);
-                answer.map(|body| holding(body, place))
+                answer.map(|body| holding(body, held))
             })
         })
     });
@@ -138,10 +138,10 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// Returns the same body, which holds the place until it is dropped.
-fn holding(body: Answer, place: Option<Arc<()>>) -> impl Body<Data = Bytes, Error: Into<BoxError>> + Send {
+/// Returns the same body. Its request counts as open until it is dropped.
+fn holding(body: Answer, held: Option<Arc<()>>) -> impl Body<Data = Bytes, Error: Into<BoxError>> + Send {
     body.map_err(move |error| {
-        let _ = &place;
+        let _ = &held;
         error
     })
 }

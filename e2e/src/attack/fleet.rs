@@ -91,12 +91,11 @@ pub(crate) struct Launcher {
 impl Launcher {
     /// Starts processes that use the engines through their proxies.
     pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
-        let address =
-            |dependency| engines.proxies.get(&dependency).map(Proxy::address).context("every engine has a proxy");
-        let redis = address(Dependency::Redis).map_or_else(|_| "off".to_owned(), |at| format!("redis://{at}"));
-        let endpoint = format!("http://{}", address(Dependency::DynamoDb)?);
+        let address = |dependency| engines.proxies.get(&dependency).map(Proxy::address);
+        let redis = address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
+        let endpoint = format!("http://{}", address(Dependency::DynamoDb).context("the tables have no proxy")?);
         let api_endpoint = format!("http://{}", engines.api_tables.address());
-        let brokers = address(Dependency::Kafka)?.to_string();
+        let brokers = address(Dependency::Kafka).context("Kafka has no proxy")?.to_string();
         Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
     }
 

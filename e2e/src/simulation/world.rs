@@ -67,7 +67,7 @@ pub(crate) struct World {
 
 /// The settings of a process's clients. They make one attempt, since the SDK's own retries are not drawn from the seed and
 /// would hide failures. They have no time limit, since faults decide when an answer is lost and a frozen process cannot watch
-/// the time.
+/// the time. The pipeline without faults has the same ones.
 pub(crate) fn settings() -> Settings {
     let patience = Duration::from_secs(30 * 24 * 3600);
     Settings { attempts: 1, attempt_timeout: patience, ..Settings::local("") }

@@ -29,6 +29,7 @@ pub(crate) struct Throughput {
 struct Spent {
     amount: u64,
     at: Millis,
+    /// The limit of its use: one sweep covers reads and writes.
     limit: u64,
 }
 

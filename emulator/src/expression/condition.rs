@@ -50,8 +50,8 @@ pub enum Comparator {
 }
 
 impl Condition {
-    /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item. `parameter` names
-    /// it in errors.
+    /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item. `parameter` is
+    /// the request parameter that errors name.
     pub fn parse(parameter: &'static str, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         parser::parse(parameter, text, placeholders, parse::condition).map(Self)
     }

@@ -82,7 +82,9 @@ mod tests {
     use super::*;
 
     fn check(operation: &str, body: &str, expected: &[(&str, &str)]) {
-        let request = Request::builder().header("x-amz-target", format!("DynamoDB_20120810.{operation}"));
+        let is_of_streams = ["GetRecords", "DescribeStream"].contains(&operation);
+        let api = if is_of_streams { "DynamoDBStreams_20120810" } else { "DynamoDB_20120810" };
+        let request = Request::builder().header("x-amz-target", format!("{api}.{operation}"));
         let request = request.body(Bytes::copy_from_slice(body.as_bytes())).unwrap();
         let needs = of(&request, "r");
         let needs: Vec<_> = needs.iter().map(|need| (need.action.as_str(), need.resource.as_str())).collect();

@@ -26,14 +26,14 @@ pub struct Update {
 type Attributes = Vec<(Cow<'static, str>, Option<AttributeValue>)>;
 
 /// What an update does to an item that is there.
-struct Changes {
+struct Edit {
     /// What it sets or removes.
     written: Attributes,
     /// What has to stand there, or it is refused.
     compared: Attributes,
 }
 
-impl Changes {
+impl Edit {
     /// Adds an attribute that is compared, and written if it differs.
     fn between(
         &mut self,
@@ -116,7 +116,7 @@ impl Update {
     }
 
     fn update(&self, table: &str, before: &Counter) -> (String, Vec<AttributeValue>) {
-        let Changes { written, compared } = Changes::of(before, &self.after);
+        let Edit { written, compared } = Edit::of(before, &self.after);
         let mut statement = String::with_capacity(64 + 32 * compared.len());
         push(&mut statement, format_args!("UPDATE \"{table}\""));
         let mut parameters = Vec::with_capacity(written.len() + compared.len() + 1);
@@ -143,7 +143,7 @@ impl Update {
             let set = encode(&self.after).into_iter().map(|(name, value)| (name, Some(value)));
             return (values.update(set), "attribute_not_exists(#post_id)".to_owned());
         };
-        let Changes { written, compared } = Changes::of(before, &self.after);
+        let Edit { written, compared } = Edit::of(before, &self.after);
         let condition: Vec<String> = compared.into_iter().map(|(name, value)| values.same(&name, value)).collect();
         (values.update(written), condition.join(" AND "))
     }

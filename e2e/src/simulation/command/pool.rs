@@ -46,8 +46,10 @@ impl Pool {
                 let next = || orders.lock().as_mut()?.next();
                 scope.spawn(move || {
                     while let Some(order) = next() {
-                        // Nobody hears it after an error.
-                        let _ = sender.send(self.checked(&order, twice));
+                        // The receiver is gone after an error.
+                        if sender.send(self.checked(&order, twice)).is_err() {
+                            return;
+                        }
                     }
                 });
             }

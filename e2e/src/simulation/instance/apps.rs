@@ -38,7 +38,7 @@ pub(super) struct Apps<'a> {
 }
 
 impl Apps<'_> {
-    /// Joins a group of a topic. `late` yields what draws how late the process hears of revocations.
+    /// Joins a group of a topic. `late` returns the source of the random delay of revocations.
     fn joining<L>(
         &self,
         group: &'static str,

@@ -238,7 +238,7 @@ fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> 
     text.parse().map_err(|refusal: Invalid| Invalid::new(format!("{} under {place}", refusal.0)))
 }
 
-/// A text inside of quotation marks, which are doubled in it.
+/// Removes the doubling of quotation marks in a text.
 fn undoubled(text: &str, mark: char) -> String {
     if !text.contains(mark) {
         return text.to_owned();
