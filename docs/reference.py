@@ -250,8 +250,8 @@ def model(name):
         sys.exit(f"{MODELS / name}: no test leaves out {', '.join(untested)}")
     yield f"### `{name}`\n\n{MODELED[name]}\n"
     yield "Holds: " + ", ".join(f"`{test}`" for test, body in runs if "Rule::" not in body) + ".\n"
-    common = [f"`{test}`" for test, body in runs if test.startswith("each_rule_")]
-    yield f"Rules{', which ' + common[0] + ' leaves out,' if common else ','} and what happens without each:\n"
+    common = " or ".join(f"`{test}`" for test, _ in runs if test.startswith("each_rule_"))
+    yield f"Rules, with what happens without each, as {common} shows, or the test that leaves it out:\n" if common else "Rules:\n"
     yield from (f"- {plain(doc)}: {', '.join(needed_by[rule])}" for rule, doc in rules)
     yield ""
 

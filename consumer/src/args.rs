@@ -170,5 +170,8 @@ mod tests {
         for flag in named.split(' ') {
             assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
         }
+        for flag in ["--concurrency", "--batch-rows"] {
+            assert!(Args::checked(&["--brokers", "b:9092", flag, "0"]).unwrap_err().contains(flag));
+        }
     }
 }

@@ -169,6 +169,12 @@ impl Task for Membership {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use async_trait::async_trait;
+    use tally_core::ports::Outcome;
+    use tally_service::{Condition, Host, Stage};
+
     use super::*;
 
     fn refused() -> Fault {
@@ -199,6 +205,33 @@ mod tests {
         assert!(readiness.report().ready);
         tokio::time::sleep(PATIENCE).await;
         health.failed(&refused()).unwrap();
+    }
+
+    /// A Kafka that assigns nothing, refuses the login once, and then is silent.
+    struct Refusing(VecDeque<Outcome<Rebalance>>);
+
+    #[async_trait]
+    impl Intake for Refusing {
+        async fn next(&mut self) -> Outcome<Rebalance> {
+            match self.0.pop_front() {
+                Some(next) => next,
+                None => std::future::pending().await,
+            }
+        }
+
+        async fn leave(self: Box<Self>) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_task_outlives_a_refusal_that_passes_and_is_ready_again() {
+        let host = Host::new("test");
+        let intake = Refusing([Ok(Rebalance::Assigned(Vec::new())), Err(refused())].into());
+        let (readiness, began) = (host.readiness().clone(), Instant::now());
+        host.spawn(Stage::Intake, "member", Membership::new(Box::new(intake), &readiness, |_| {}));
+        tokio::time::sleep(QUIET / 2).await;
+        assert!(matches!(&readiness.report().conditions[CONDITION], Condition::NotReady(why) if why.contains("login")));
+        readiness.until_ready().await;
+        assert_eq!(began.elapsed(), QUIET);
     }
 
     #[test]

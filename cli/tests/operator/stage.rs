@@ -318,18 +318,20 @@ impl Stage {
 
     /// Runs the command `line` with `--yes` and a reason.
     pub(crate) async fn made(&self, line: &str) -> Said {
-        self.tally(&format!("{line} --yes --why test")).await
+        run(self.command(line).args(["--yes", "--why", "a test"])).await
     }
 
     /// Runs the command `line` with `--yes` and a reason, and checks what it says, as [`shown`] does.
     pub(crate) async fn does<const N: usize>(&self, line: &str, code: i32, texts: [&str; N]) -> Said {
-        self.shows(&format!("{line} --yes --why test"), code, texts).await
+        let said = self.made(line).await;
+        shown(&said, code, texts);
+        said
     }
 }
 
-/// Checks the exit code of a command, and that its answer or, without an answer, its error has these texts.
+/// Checks the exit code of a command, and that its answer or, where it failed without one, its error has these texts.
 pub(crate) fn shown<const N: usize>(said: &Said, code: i32, texts: [&str; N]) {
-    let text_of = if said.out.is_empty() { &said.err } else { &said.out };
+    let text_of = if code == 0 || !said.out.is_empty() { &said.out } else { &said.err };
     assert_eq!(said.code, Some(code), "{said:?}");
     texts.iter().for_each(|text| assert!(text_of.contains(text), "{text}: {said:?}"));
 }

@@ -138,6 +138,13 @@ async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
 }
 
 #[tokio::test]
+async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
+    let (code, said) = ended(&Tables::start().await, &["--shards", "16"], |_| ()).await;
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("--shards is 16") && said.contains("created with 64"), "{said}");
+}
+
+#[tokio::test]
 async fn bad_settings_and_variables_are_named_and_checked_without_a_connection() {
     let check = async |args: &[&str], variables: &[(&str, &str)]| {
         let mut command = command(&[&["--check"], args].concat());

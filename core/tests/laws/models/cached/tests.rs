@@ -31,19 +31,19 @@ fn no_value_is_older_than_its_standing_if_requests_arrive_twice() {
 
 #[test]
 fn each_rule_of_the_cache_is_necessary() {
-    for (rule, left) in [
-        (Rule::ValuesBeforeStanding, CALM),
-        (Rule::ToldWhatIsIn, CALM),
-        (Rule::UnansweredIsUntold, GIVEN_UP),
-        (Rule::SequenceCompared, FAILOVER),
-        (Rule::WriterCompared, FAILOVER),
-        (Rule::ReadersCompare, CALM),
-        (Rule::NumbersDrawn, CALM),
-        (Rule::FillNeedsToken, CALM),
-        (Rule::WriteTakesToken, CALM),
-        (Rule::TokenNamesSequence, COPY),
+    for (rule, left, otherwise) in [
+        (Rule::ValuesBeforeStanding, CALM, "a standing comes before its values"),
+        (Rule::ToldWhatIsIn, CALM, "the cache lacks a value that another fold had written"),
+        (Rule::UnansweredIsUntold, GIVEN_UP, "a value whose write was not answered stays old"),
+        (Rule::SequenceCompared, FAILOVER, "a write comes behind one that the cache forgot"),
+        (Rule::WriterCompared, FAILOVER, "a fold writes into the take-over of another"),
+        (Rule::ReadersCompare, CALM, "a reader takes a value of an earlier take-over"),
+        (Rule::NumbersDrawn, CALM, "a number comes twice after a failover"),
+        (Rule::FillNeedsToken, CALM, "a late fill restores an old value"),
+        (Rule::WriteTakesToken, CALM, "a fill replaces what the fold wrote meanwhile"),
+        (Rule::TokenNamesSequence, COPY, "a late copy restores a token"),
     ] {
-        println!("without {rule:?}");
+        println!("without {rule:?} {otherwise}");
         breaks(&Caching::new(2, 1, left).without(rule), MISSING);
     }
 }
