@@ -292,7 +292,7 @@ async fn what_is_wrong_is_named_and_exits_with_78_and_a_good_check_help_and_vers
         assert!(stderr.contains(named), "{args:?}: {stderr}");
     }
     let accepted: [(&[&str], &str); 3] = [
-        (&["--help"], "Usage: tally-heartbeat"),
+        (&["--help"], "Usage: heartbeat"),
         (&["--version"], "tally-heartbeat"),
         (&["--check", "--greeting", "hello"], "tally-heartbeat: the configuration is valid\n"),
     ];

@@ -41,10 +41,18 @@ pub(super) fn key(id: &str) -> Item {
 /// partition, an item per topic and an item per stream shard of the last days.
 pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<Item>> {
     let table = connection.checkpoints();
-    let scan = table.scan(None).filter_expression("begins_with(#id,:prefix)").expression_attribute_names("#id", "id");
-    let scan = scan.expression_attribute_values(":prefix", text(prefix)).into_paginator();
-    let found: Result<Vec<Item>, _> = scan.stop_on_duplicate_token(false).items().send().collect().await;
-    found.map_err(|error| table.fault(&error))
+    let (mut found, mut start) = (Vec::new(), None);
+    loop {
+        let scan = table.scan(None).filter_expression("begins_with(#id,:prefix)").set_exclusive_start_key(start);
+        let scan = scan.expression_attribute_names("#id", "id");
+        let reply = scan.expression_attribute_values(":prefix", text(prefix)).send().await;
+        let reply = reply.map_err(|error| table.fault(&error))?;
+        found.extend(reply.items.unwrap_or_default());
+        start = reply.last_evaluated_key;
+        if start.is_none() {
+            return Ok(found);
+        }
+    }
 }
 
 fn encode_definitions(definitions: &Definitions) -> AttributeValue {

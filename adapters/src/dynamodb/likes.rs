@@ -273,13 +273,16 @@ impl Remains {
     /// # Errors
     /// The table cannot be read, or a row is not what it has to be.
     pub async fn read(connection: &Connection) -> Outcome<Self> {
-        let (table, mut found) = (connection.likes(), Self::default());
-        let rows = table.scan(Some("#pk,#user_id,#v,#to")).into_paginator();
-        let mut rows = rows.stop_on_duplicate_token(false).items().send();
-        while let Some(row) = rows.try_next().await.map_err(|error| table.fault(&error))? {
-            found.take(&table.reader(&row))?;
+        let (table, mut found, mut start) = (connection.likes(), Self::default(), None);
+        loop {
+            let scan = table.scan(Some("#pk,#user_id,#v,#to")).set_exclusive_start_key(start);
+            let reply = scan.send().await.map_err(|error| table.fault(&error))?;
+            reply.items().iter().try_for_each(|row| found.take(&table.reader(row)))?;
+            start = reply.last_evaluated_key;
+            if start.is_none() {
+                return Ok(found);
+            }
         }
-        Ok(found)
     }
 
     fn take(&mut self, reader: &Reader<'_>) -> Outcome<()> {
