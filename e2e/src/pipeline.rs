@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tally_adapters::dynamodb::{Connection, Consistency};
-use tally_adapters::memory::log::Broker;
+use tally_adapters::memory::log::{Broker, Stamping};
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
 use tally_core::fold::Counter;
 use tally_core::ids::CounterId;
-use tally_core::ports::log::{Outgoing, Written};
-use tally_core::ports::{Outcome, Producer};
+use tally_core::ports::Outcome;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Chance, Clock, Host, Running};
 use tally_testkit::{BEGAN, Store};
@@ -134,15 +132,5 @@ impl Pipeline {
         for running in self.running {
             running.stop(Duration::from_secs(60)).await;
         }
-    }
-}
-
-/// A producer that gives each record the time of its append.
-struct Stamping(Broker, Clock);
-
-#[async_trait]
-impl Producer for Stamping {
-    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.0.write(record, self.1.now())
     }
 }

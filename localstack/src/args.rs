@@ -339,7 +339,6 @@ mod tests {
     #[test]
     fn help_is_the_reference() {
         insta::assert_snapshot!(tally_service::reference::<Args>());
-        assert_eq!(tally_service::unlisted::<Args>(), [""; 0], "the list of all programs' variables is service's");
     }
 
     /// Returns the arguments and the ports that they take, or what is wrong with them.

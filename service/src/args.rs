@@ -17,6 +17,7 @@ use tally_core::ids::ShardCount;
 use crate::Invalid;
 use crate::config::setting;
 use crate::telemetry::{Filter, LogFormat};
+use crate::variables::unlisted;
 
 /// The arguments of every process. Flatten them after a binary's own arguments; otherwise help lists those under the
 /// heading of the last group.
@@ -104,7 +105,11 @@ pub fn text() -> NonEmptyStringValueParser {
 
 /// Returns the help text of a command and of all its subcommands, the same on every machine. Each binary's test
 /// compares it with a snapshot.
+///
+/// # Panics
+/// If the list of all programs' variables lacks one.
 pub fn reference<A: CommandFactory>() -> String {
+    assert_eq!(unlisted::<A>(), [""; 0], "the list of all programs' variables lacks these");
     let mut command = A::command();
     command.build();
     helps(command)

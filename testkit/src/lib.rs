@@ -16,7 +16,8 @@ use tally_adapters::dynamodb::registers::Registers;
 use tally_adapters::dynamodb::{Connection, Cursor, Page, Settings, ensure_tables};
 use tally_core::cached::StandingAt;
 use tally_core::fold::Stated;
-use tally_core::ports::Outcome;
+use tally_core::ports::log::Records;
+use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::{Answer, Attempt, Write};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
@@ -233,6 +234,25 @@ pub async fn every<T>(mut page: impl AsyncFnMut(Option<&Cursor>) -> Outcome<Page
             return Ok(items);
         }
     }
+}
+
+/// Reads a topic to its end. Returns runs of its records, each with the number of its partition, in the order of the partitions
+/// and of their offsets.
+///
+/// # Errors
+/// The topic cannot be read.
+pub async fn records(reader: &dyn TopicReader) -> Outcome<Vec<(u32, Records)>> {
+    let mut runs = Vec::new();
+    for (partition, log) in reader.logs().await? {
+        let mut at = log.start;
+        while at < log.end {
+            let run = reader.read(&partition, at, log.end).await?;
+            let Some(last) = run.last_offset() else { break };
+            at = last.next();
+            runs.push((partition.index, run));
+        }
+    }
+    Ok(runs)
 }
 
 /// Waits until `holds` returns true, and returns how long that took.

@@ -16,6 +16,7 @@ use tally_core::ports::log::{
 };
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition, TopicId};
+use tally_service::Clock;
 use tokio::sync::watch;
 
 pub use self::transactions::Transactions;
@@ -334,6 +335,16 @@ impl Drop for Handle {
 impl Producer for Broker {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         self.write(record, UnixMillis(0))
+    }
+}
+
+/// A producer that gives each record the time of its append.
+pub struct Stamping(pub Broker, pub Clock);
+
+#[async_trait]
+impl Producer for Stamping {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.0.write(record, self.1.now())
     }
 }
 

@@ -1,23 +1,16 @@
 //! The contract of every engine: one suite per store, over the in-process emulator, over HTTP, and over the endpoint in
 //! `TALLY_CONTRACT_ENDPOINT`, if there is one. The log's ports and the cache have their own suites and engines.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod config;
-#[cfg(test)]
 mod engine;
-#[cfg(test)]
 mod faults;
-#[cfg(test)]
 mod kafka;
-#[cfg(test)]
 mod likes;
-#[cfg(test)]
 mod partitions;
-#[cfg(test)]
 mod recounts;
-#[cfg(test)]
 mod redis;
-#[cfg(test)]
 mod streams;
 
 /// Defines a test for each suite and engine.

@@ -14,7 +14,7 @@ use tally_adapters::dynamodb::changes::{Changes, Config as LogConfig};
 use tally_adapters::dynamodb::counters::Counters;
 use tally_adapters::dynamodb::{Checkpoints, Recounts};
 use tally_adapters::memory::PartitionCache;
-use tally_adapters::memory::log::Broker;
+use tally_adapters::memory::log::{Broker, Stamping};
 use tally_change_streamer::Ports;
 use tally_core::cached::{Cache, Value as Cached};
 use tally_core::changes::{Body, DeploymentId, Message};
@@ -29,7 +29,7 @@ use tally_testkit::{BEGAN, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::started::{DEADLINE, Stamping, TOPIC, eventually, ports, start, stop, waits};
+use crate::started::{DEADLINE, TOPIC, eventually, ports, start, stop, waits};
 use crate::tables::{Tables, post};
 
 const PARTITIONS: u32 = 3;

@@ -1,13 +1,10 @@
 //! Tests of the whole streamer: relay and fold in one process under paused time, over the emulator and a Kafka in
 //! memory; and as processes of their own.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod log;
-#[cfg(test)]
 mod processes;
-#[cfg(test)]
 mod regions;
-#[cfg(test)]
 mod started;
-#[cfg(test)]
 mod tables;

@@ -18,7 +18,7 @@ use tally_core::ports::log::{Intake, Outgoing, Producer, Rebalance, TopicReader}
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::{Config as Engine, Fault, Rule};
 use tally_service::{Clock, Running};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, records};
 use tokio::time::Instant;
 
 use crate::started::{DEADLINE, eventually, ports, start, stop, waits};
@@ -339,14 +339,10 @@ async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_g
     // What this Region publishes comes back as another Region's.
     worlds.us.tables.churn(40, 6, 20).await;
     let reader = worlds.us.broker.reader("test", "counts");
-    let partition = Partition { topic: "counts".into(), index: 0 };
-    let published = async || {
-        let log = reader.log(&partition).await.unwrap();
-        reader.read(&partition, log.start, log.end).await.unwrap()
-    };
-    eventually("counts are published", async || !published().await.is_empty()).await;
-    let records = published().await;
-    let record = records.iter().next().unwrap();
+    let published = async || records(&reader).await.unwrap().into_iter().find(|(partition, _)| *partition == 0);
+    eventually("counts are published", async || published().await.is_some()).await;
+    let (_, run) = published().await.unwrap();
+    let record = run.iter().next().unwrap();
     let (key, value) = (record.key, record.value);
     let out = Outgoing { topic: "eu.counts", partition: Some(0), key, value, headers: &[] };
     worlds.us.broker.send(out).await.unwrap();

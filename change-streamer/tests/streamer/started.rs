@@ -3,11 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use tally_adapters::memory::log::Broker;
+use tally_adapters::memory::log::{Broker, Stamping};
 use tally_change_streamer::{App, LogPorts, Ports, Rules, Settings};
-use tally_core::ports::Outcome;
-use tally_core::ports::log::{Outgoing, Producer, Written};
 use tally_service::{Chance, Clock, Condition, Host, Running};
 use tally_testkit::{Store, until};
 
@@ -16,16 +13,6 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The topic of the log.
 pub(crate) const TOPIC: &str = "changes";
-
-/// A producer that states when each record was appended to the topic.
-pub(crate) struct Stamping(pub(crate) Broker, pub(crate) Clock);
-
-#[async_trait]
-impl Producer for Stamping {
-    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.0.write(record, self.1.now())
-    }
-}
 
 /// The ports of a process over these tables and this Kafka, without a cache or Regions.
 pub(crate) fn ports(store: &Store, broker: &Broker, clock: Clock) -> Ports {

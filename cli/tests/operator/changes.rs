@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tally_adapters::dynamodb::Operation;
-use tally_core::ports::TopicReader;
-use tally_testkit::{Process, eventually};
+use tally_testkit::{Process, eventually, records};
 
 use crate::stage::{Stage, VIEWS, partition};
 
@@ -280,17 +279,12 @@ async fn an_import_that_was_killed_goes_on_where_it_was_noted_and_one_of_nothing
     first.kill().await.unwrap();
     stage.shows(&import(1_000_000), 0, []).await;
     let mut users = std::collections::BTreeSet::new();
-    let (reader, mut sent) = (stage.reader("likes"), 0);
-    for (partition, log) in reader.logs().await.unwrap() {
-        let mut at = log.start;
-        while at < log.end {
-            let records = reader.read(&partition, at, log.end).await.unwrap();
-            at = records.last_offset().unwrap().next();
-            for record in records.iter() {
-                let event: serde_json::Value = serde_json::from_slice(record.value.unwrap()).unwrap();
-                users.insert(event["user_id"].to_string());
-                sent += 1;
-            }
+    let mut sent = 0;
+    for (_, run) in records(&stage.reader("likes")).await.unwrap() {
+        for record in run.iter() {
+            let event: serde_json::Value = serde_json::from_slice(record.value.unwrap()).unwrap();
+            users.insert(event["user_id"].to_string());
+            sent += 1;
         }
     }
     assert!(users.len() as u64 == LINES && sent < 2 * LINES, "{} users, {sent} events", users.len());

@@ -1,6 +1,6 @@
 //! Tests of the whole consumer: over in-memory engines under paused time, and as a process.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod component;
-#[cfg(test)]
 mod process;

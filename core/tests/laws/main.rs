@@ -1,11 +1,9 @@
 //! The laws of the core: models, which explore its real decision functions exhaustively, and properties of its pure
 //! parts.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod explore;
-#[cfg(test)]
 mod intern;
-#[cfg(test)]
 mod models;
-#[cfg(test)]
 mod properties;

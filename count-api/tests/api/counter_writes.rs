@@ -3,18 +3,16 @@
 use serde_json::{Value, json};
 use tally_core::event::decode;
 use tally_core::fault::Fault;
-use tally_core::ports::TopicReader;
 use tally_count_api::Config;
+use tally_testkit::records;
 
 use crate::harness::{Answer, Api, BEGAN, WRITING, ask, eventually, get, post, several};
 
 /// Returns the values of a topic's records, and checks that all are events of the definitions.
 pub(crate) async fn written(api: &Api, topic: &str) -> Vec<(String, Value)> {
-    let reader = api.broker.reader("test", topic);
     let mut found = Vec::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let records = reader.read(&partition, log.start, log.end).await.unwrap();
-        found.extend(records.iter().map(|record| {
+    for (_, run) in records(&api.broker.reader("test", topic)).await.unwrap() {
+        found.extend(run.iter().map(|record| {
             decode(record, &several().said_in(topic)).unwrap();
             let key = String::from_utf8(record.key.unwrap().to_vec()).unwrap();
             (key, serde_json::from_slice(record.value.unwrap()).unwrap())

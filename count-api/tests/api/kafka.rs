@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use tally_adapters::kafka;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode, partition_of};
-use tally_core::ports::TopicReader;
 use tally_count_api::Config;
+use tally_testkit::records;
 
 use crate::harness::{Api, ask, broker, eventually};
 
@@ -37,14 +37,13 @@ async fn what_was_accepted_is_in_kafka_where_every_producer_would_have_put_it() 
     let accepted: BTreeSet<_> = accepted.await.into_iter().collect();
     let reader = kafka::TopicReader::new(&kafka::Settings::plaintext(kafka.bootstrap()), "test", "likes").unwrap();
     let mut found = BTreeSet::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let records = reader.read(&partition, log.start, log.end).await.unwrap();
-        for record in records.iter() {
+    for (partition, run) in records(&reader).await.unwrap() {
+        for record in run.iter() {
             let event = decode(record, &Definitions::likes_alone()).unwrap();
             let key = event.subject().as_bytes();
             assert_eq!(record.key, Some(key));
             assert_eq!(record.at, event.at, "the time of the API's clock, which the store corrects");
-            assert_eq!(partition.index, partition_of(key, PARTITIONS), "{event:?}");
+            assert_eq!(partition, partition_of(key, PARTITIONS), "{event:?}");
             let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
             found.insert((event.subject().to_owned(), id.clone().into_owned(), *present));
         }

@@ -9,18 +9,18 @@ use tally_core::event::{Deed, decode};
 use tally_core::ports::TopicReader;
 use tally_core::spread::SumPolicy;
 use tally_count_api::{App, Config, Topics};
+use tally_testkit::records;
 
 use crate::harness::{Api, WRITING, broker, counter_id, eventually, post, several};
 
 /// Returns the amounts of the sum in each partition.
 async fn amounts(api: &Api) -> BTreeMap<u32, i64> {
-    let reader = api.broker.reader("test", "likes");
     let mut found = BTreeMap::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        for record in reader.read(&partition, log.start, log.end).await.unwrap().iter() {
+    for (partition, run) in records(&api.broker.reader("test", "likes")).await.unwrap() {
+        for record in run.iter() {
             let event = decode(record, &several().said_in("likes")).unwrap();
             let Deed::Amount(n) = event.deed else { panic!("{event:?}") };
-            *found.entry(partition.index).or_default() += n;
+            *found.entry(partition).or_default() += n;
         }
     }
     found

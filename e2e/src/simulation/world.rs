@@ -14,10 +14,9 @@ use tally_consumer::letter::Letter;
 use tally_core::cached::StandingAt;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, RowKey};
-use tally_core::ports::TopicReader as _;
 use tally_emulator::{Config, Emulator, Rule};
 use tally_service::{Clock, Host};
-use tally_testkit::{BEGAN, every};
+use tally_testkit::{BEGAN, every, records};
 
 use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::Breaches;
@@ -166,17 +165,11 @@ impl World {
 
     /// The records that have a dead letter.
     pub(crate) async fn letters(&self) -> anyhow::Result<BTreeSet<(u32, u64)>> {
-        let reader = self.broker.reader("observer", LETTERS);
         let mut found = BTreeSet::new();
-        for (partition, log) in reader.logs().await? {
-            let mut at = log.start;
-            while at < log.end {
-                let records = reader.read(&partition, at, log.end).await?;
-                for letter in records.iter().map(Letter::read) {
-                    let (_, index, offset) = letter.from.context("a dead letter does not name its record")?;
-                    found.insert((index, offset.0));
-                }
-                at = records.last_offset().context("a page of dead letters is empty")?.next();
+        for (_, run) in records(&self.broker.reader("observer", LETTERS)).await? {
+            for letter in run.iter().map(Letter::read) {
+                let (_, index, offset) = letter.from.context("a dead letter does not name its record")?;
+                found.insert((index, offset.0));
             }
         }
         Ok(found)

@@ -18,12 +18,11 @@ use tally_adapters::dynamodb::{Connection, Rows};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_consumer::letter::Letter;
+use tally_core::ports::Producer;
 use tally_core::ports::log::{Header, Outgoing};
-use tally_core::ports::{Producer, TopicReader};
-use tally_core::topic::Offset;
 use tally_count_api as api;
 use tally_service::{Exit, Host, Running};
-use tally_testkit::{Engines, PATIENCE, eventually, every};
+use tally_testkit::{Engines, PATIENCE, eventually, every, records};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -148,16 +147,11 @@ fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App
 async fn letters(settings: &kafka::Settings) -> BTreeMap<(u32, u64), &'static str> {
     let reader = kafka::TopicReader::new(settings, "bad-input", "likes.dlq").unwrap();
     let mut letters = BTreeMap::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let mut at: Offset = log.start;
-        while at < log.end {
-            let records = reader.read(&partition, at, log.end).await.unwrap();
-            at = records.last_offset().expect("records up to the end of the log").next();
-            for letter in records.iter().map(Letter::read) {
-                let (topic, partition, offset) = letter.from.expect("a dead letter names its record");
-                assert_eq!(topic, "likes");
-                letters.insert((partition, offset.0), letter.reason);
-            }
+    for (_, run) in records(&reader).await.unwrap() {
+        for letter in run.iter().map(Letter::read) {
+            let (topic, partition, offset) = letter.from.expect("a dead letter names its record");
+            assert_eq!(topic, "likes");
+            letters.insert((partition, offset.0), letter.reason);
         }
     }
     letters

@@ -1,13 +1,10 @@
 //! The short form of the attack, and the cost of whole pipelines without faults. All are in one binary, since cargo runs test
 //! binaries one after the other: campaigns mostly wait for processes, and the simulation uses the processors meanwhile.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod bad_input;
-#[cfg(test)]
 mod campaigns;
-#[cfg(test)]
 mod cost;
-#[cfg(test)]
 mod fuzz;
-#[cfg(test)]
 mod simulation;

@@ -1,6 +1,6 @@
 //! The page from outside: its routes over a stack that is made up, and a real browser over the whole pipeline.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod browser;
-#[cfg(test)]
 mod routes;

@@ -1,6 +1,6 @@
 //! Tests the lists against all changes, and the service that makes them.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod lists;
-#[cfg(test)]
 mod service;

@@ -212,15 +212,9 @@ async fn a_writer_that_has_lost_its_name_cannot_finish_a_transaction_in_kafka() 
 
 /// The values in a partition.
 async fn values(engine: &dyn Engine, index: u32) -> Vec<Vec<u8>> {
-    let (reader, partition) = (engine.reader(), Partition { topic: engine.topic().into(), index });
-    let (mut found, mut at) = (Vec::new(), Offset(0));
-    let end = reader.logs().await.unwrap()[index as usize].1.end;
-    loop {
-        let read = reader.read(&partition, at, end).await.unwrap();
-        let Some(last) = read.last_offset() else { return found };
-        found.extend(read.iter().filter_map(|record| record.value.map(<[u8]>::to_vec)));
-        at = last.next();
-    }
+    let runs = tally_testkit::records(&*engine.reader()).await.unwrap();
+    let found = runs.iter().filter(|(partition, _)| *partition == index).flat_map(|(_, run)| run.iter());
+    found.filter_map(|record| record.value.map(<[u8]>::to_vec)).collect()
 }
 
 /// Repeats `call` while its fault is transient: a broker that has just started has no coordinator yet.

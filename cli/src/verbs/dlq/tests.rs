@@ -8,7 +8,7 @@ use tally_core::ports::log::{Header, Outgoing, Records};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition};
 use tally_service::{Chance, Clock, Patience, Switch};
-use tally_testkit::BEGAN;
+use tally_testkit::{BEGAN, records};
 
 use super::letters::Letters;
 use super::receipts::{receipt, receipt_headers};
@@ -218,9 +218,8 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
     assert_eq!((found.total, found.put_back), (4, 0));
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 4);
     does(&replay(&broker), Replayed { sent: 2, skipped: 2, ..Replayed::default() }).await;
-    for (partition, log) in broker.reader("test", "likes").logs().await.unwrap() {
-        let records = broker.reader("test", "likes").read(&partition, log.start, log.end).await.unwrap();
-        let names = records.iter().flat_map(|record| record.headers().map(|(name, _)| name).collect::<Vec<_>>());
+    for (_, run) in records(&broker.reader("test", "likes")).await.unwrap() {
+        let names = run.iter().flat_map(|record| record.headers().map(|(name, _)| name).collect::<Vec<_>>());
         // The forged headers are not sent.
         assert!(names.into_iter().all(|name| ["trace", PUT_BACK_FOR].contains(&name)));
     }

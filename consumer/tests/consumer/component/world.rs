@@ -19,7 +19,7 @@ use tally_core::register::{Kept, Topic, Version};
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::Config;
 use tally_service::{Chance, Clock, Exit, Host, Running};
-use tally_testkit::{BEGAN, Store, eventually};
+use tally_testkit::{BEGAN, Store, eventually, records};
 
 pub(crate) const TOPIC: &str = "likes";
 pub(crate) const DLQ: &str = "likes.dlq";
@@ -233,9 +233,7 @@ impl World {
 
     /// The dead letters, with their origin and reason.
     pub(crate) async fn letters(&self) -> Vec<(u32, u64, String)> {
-        let reader = self.broker.reader("test", DLQ);
-        let (partition, log) = reader.logs().await.unwrap().remove(0);
-        let read = reader.read(&partition, log.start, log.end).await.unwrap();
+        let runs = records(&self.broker.reader("test", DLQ)).await.unwrap();
         let letter = |record: tally_core::ports::log::Record<'_>| {
             let text = |name: &str| {
                 let header = record.header(&format!("__connect.errors.{name}")).unwrap();
@@ -243,7 +241,7 @@ impl World {
             };
             (text("partition").parse().unwrap(), text("offset").parse().unwrap(), text("class.name"))
         };
-        read.iter().map(letter).collect()
+        runs.iter().flat_map(|(_, run)| run.iter().map(letter)).collect()
     }
 
     /// The open losses, as text.

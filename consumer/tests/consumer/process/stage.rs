@@ -11,13 +11,13 @@ use tally_adapters::kafka;
 use tally_core::definitions::{Definition, Direction};
 use tally_core::event::{Said, encode, partition_of};
 use tally_core::ids::{PostId, RowKey, ShardCount, UserId};
+use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;
-use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator};
 use tally_service::Host;
-use tally_testkit::{Engines, Process, eventually};
+use tally_testkit::{Engines, Process, eventually, records};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-consumer");
 pub(crate) const PARTITIONS: u32 = 12;
@@ -189,22 +189,17 @@ impl Stage {
     async fn letters(&self) -> Vec<(u32, u64)> {
         let reader = kafka::TopicReader::new(&self.engines.kafka(), "stage", "likes.dlq").unwrap();
         let mut letters = Vec::new();
-        for (partition, log) in reader.logs().await.unwrap() {
-            let mut at = log.start;
-            while at < log.end {
-                let records = reader.read(&partition, at, log.end).await.unwrap();
-                at = records.last_offset().unwrap().next();
-                letters.extend(records.iter().map(|record| {
-                    let text = |name: &str| {
-                        let header = record.header(&format!("__connect.errors.{name}")).unwrap();
-                        std::str::from_utf8(header).unwrap()
-                    };
-                    assert_eq!(text("topic"), "likes");
-                    let deployment = String::from_utf8_lossy(record.header("__tally.errors.deployment").unwrap());
-                    assert!(deployment.ends_with(":table/likes"), "{deployment}");
-                    (text("partition").parse().unwrap(), text("offset").parse().unwrap())
-                }));
-            }
+        for (_, run) in records(&reader).await.unwrap() {
+            letters.extend(run.iter().map(|record| {
+                let text = |name: &str| {
+                    let header = record.header(&format!("__connect.errors.{name}")).unwrap();
+                    std::str::from_utf8(header).unwrap()
+                };
+                assert_eq!(text("topic"), "likes");
+                let deployment = String::from_utf8_lossy(record.header("__tally.errors.deployment").unwrap());
+                assert!(deployment.ends_with(":table/likes"), "{deployment}");
+                (text("partition").parse().unwrap(), text("offset").parse().unwrap())
+            }));
         }
         letters.sort_unstable();
         letters

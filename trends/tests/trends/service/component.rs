@@ -10,7 +10,7 @@ use tally_core::ids::CounterName;
 use tally_core::ports::log::{DEPLOYMENT, Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Condition, Exit, Host, Running};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, records};
 use tally_trends::{App, BoardRules, Claim, NamedReader, Place, Ports, Reason, Rules, Top};
 use tokio::time::timeout;
 
@@ -234,11 +234,7 @@ async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_
 
 /// Returns the deployments that the records of the topic of boards name.
 async fn named(world: &World) -> Vec<String> {
-    let reader = world.broker.reader("test", BOARDS);
-    let mut named = Vec::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let records = reader.read(&partition, log.start, log.end).await.unwrap();
-        named.extend(records.iter().map(|record| record.deployment().expect("a name").into_owned()));
-    }
-    named
+    let runs = records(&world.broker.reader("test", BOARDS)).await.unwrap();
+    let records = runs.iter().flat_map(|(_, run)| run.iter());
+    records.map(|record| record.deployment().expect("a name").into_owned()).collect()
 }

@@ -11,7 +11,8 @@ use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, Str
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
-use tally_core::topic::{Offset, TopicId};
+use tally_core::topic::TopicId;
+use tally_testkit::records;
 use tally_trends::{Published, Shelf};
 
 pub(crate) const CHANGES: &str = "changes";
@@ -94,15 +95,10 @@ impl<'a> Relay<'a> {
 /// What a reader has after reading the topic to its end.
 pub(crate) async fn shelf(reader: &dyn TopicReader) -> Shelf {
     let mut shelf = Shelf::default();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let mut from = log.start;
-        while from < log.end {
-            let records = reader.read(&partition, from, log.end).await.unwrap();
-            from = records.last_offset().map_or(log.end, Offset::next);
-            for record in records.iter() {
-                if let Some(value) = record.value {
-                    shelf.take(Published::read(record.key.unwrap(), value).unwrap());
-                }
+    for (_, run) in records(reader).await.unwrap() {
+        for record in run.iter() {
+            if let Some(value) = record.value {
+                shelf.take(Published::read(record.key.unwrap(), value).unwrap());
             }
         }
     }

@@ -108,10 +108,9 @@ fn living(broker: &Broker, life: &Life, wanted: &Wanted) -> Replay {
 
 /// Returns how often each value was put back.
 async fn put_back(broker: &Broker) -> BTreeMap<String, usize> {
-    let (reader, mut found) = (broker.reader("test", "likes"), BTreeMap::new());
-    for (partition, log) in reader.logs().await.unwrap() {
-        let records = reader.read(&partition, log.start, log.end).await.unwrap();
-        for record in records.iter() {
+    let mut found = BTreeMap::new();
+    for (_, run) in records(&broker.reader("test", "likes")).await.unwrap() {
+        for record in run.iter() {
             *found.entry(String::from_utf8_lossy(record.value.unwrap()).into_owned()).or_default() += 1;
         }
     }

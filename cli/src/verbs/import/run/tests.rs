@@ -7,8 +7,8 @@ use tally_adapters::memory::log::Broker;
 use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode};
 use tally_core::ports::log::Written;
-use tally_core::topic::Offset;
 use tally_service::Host;
+use tally_testkit::records;
 
 use super::super::Format;
 use super::*;
@@ -113,22 +113,16 @@ async fn imported(broker: &Broker, settings: ImportArgs) -> anyhow::Result<bool>
 
 /// Returns post, user, action and time of each event in the topic, partition by partition and in order.
 async fn events(broker: &Broker) -> Vec<(String, String, String, u64)> {
-    let reader = broker.reader("test", "likes");
     let mut events = Vec::new();
-    for (partition, log) in reader.logs().await.unwrap() {
-        let mut at = Offset(0);
-        while at < log.end {
-            let records = reader.read(&partition, at, log.end).await.unwrap();
-            at = records.last_offset().unwrap().next();
-            for record in records.iter() {
-                let event = decode(record, &Definitions::likes_alone()).unwrap();
-                let post = event.subject();
-                assert_eq!(record.key, Some(post.as_bytes()));
-                assert_eq!(partition.index, partition_of(post.as_bytes(), PARTITIONS));
-                let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
-                let action = if *present { "Like" } else { "Unlike" };
-                events.push((post.into(), id.to_string(), action.to_owned(), event.at.0));
-            }
+    for (partition, run) in records(&broker.reader("test", "likes")).await.unwrap() {
+        for record in run.iter() {
+            let event = decode(record, &Definitions::likes_alone()).unwrap();
+            let post = event.subject();
+            assert_eq!(record.key, Some(post.as_bytes()));
+            assert_eq!(partition, partition_of(post.as_bytes(), PARTITIONS));
+            let Deed::Member { id, present } = &event.deed else { panic!("{event:?}") };
+            let action = if *present { "Like" } else { "Unlike" };
+            events.push((post.into(), id.to_string(), action.to_owned(), event.at.0));
         }
     }
     events
