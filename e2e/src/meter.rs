@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpConnector as _, HttpConnectorFuture, SharedHttpClient, SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -64,22 +63,49 @@ impl Counted {
     }
 }
 
-/// An HTTP client for the emulator that counts requests. Clones share the counts.
+/// Counts the requests of its HTTP clients to the emulator. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    emulator: SharedHttpClient,
+    emulator: Emulator,
     counted: Arc<Mutex<Counted>>,
 }
 
 impl Meter {
     /// A meter that has counted nothing.
     pub fn new(emulator: &Emulator) -> Self {
-        Self { emulator: emulator.http_client(), counted: Arc::default() }
+        Self { emulator: emulator.clone(), counted: Arc::default() }
     }
 
     /// The counts since the last call.
     pub fn take(&self) -> Counted {
         std::mem::take(&mut *self.counted.lock())
+    }
+
+    /// An HTTP client for the emulator whose requests are counted.
+    pub fn client(&self) -> SharedHttpClient {
+        let meter = self.clone();
+        self.emulator.http_client_through(move |request, emulator| {
+            let (meter, emulator) = (meter.clone(), emulator.clone());
+            HttpConnectorFuture::new(async move { meter.exchange(request, &emulator).await })
+        })
+    }
+
+    async fn exchange(
+        &self,
+        mut request: HttpRequest,
+        emulator: &SharedHttpConnector,
+    ) -> Result<HttpResponse, ConnectorError> {
+        let operation = operation_of(&request);
+        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchExecuteStatement"];
+        let is_write = is_write.contains(&operation.as_str());
+        let rows = if is_write { reporting(&mut request) } else { Vec::new() };
+        let answer = emulator.call(request).await?;
+        if answer.status().is_success() {
+            self.passed(&operation, &rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
+        } else {
+            self.refused(&operation, answer.body().bytes().unwrap_or_default());
+        }
+        Ok(answer)
     }
 
     fn passed(&self, operation: &str, rows: &[Option<usize>], answer: &[u8]) {
@@ -118,41 +144,6 @@ fn list(value: &Value) -> &[Value] {
 /// Whether this error code means throttling.
 fn throttles(code: &str) -> bool {
     ["Throttl", "ThroughputExceeded"].iter().any(|part| code.contains(part))
-}
-
-impl HttpClient for Meter {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(Line { meter: self.clone(), far: self.emulator.http_connector(settings, components) })
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Line {
-    meter: Meter,
-    far: SharedHttpConnector,
-}
-
-impl HttpConnector for Line {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let this = self.clone();
-        HttpConnectorFuture::new(async move { this.exchange(request).await })
-    }
-}
-
-impl Line {
-    async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-        let operation = operation_of(&request);
-        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchExecuteStatement"];
-        let is_write = is_write.contains(&operation.as_str());
-        let rows = if is_write { reporting(&mut request) } else { Vec::new() };
-        let answer = self.far.call(request).await?;
-        if answer.status().is_success() {
-            self.meter.passed(&operation, &rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
-        } else {
-            self.meter.refused(&operation, answer.body().bytes().unwrap_or_default());
-        }
-        Ok(answer)
-    }
 }
 
 /// The operation of a request to the store.

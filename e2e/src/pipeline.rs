@@ -83,12 +83,12 @@ impl Pipeline {
     pub fn start(&mut self, rules: Vec<Rule>) {
         self.emulator.set_faults(rules);
         for nth in 1..=self.consumers {
-            let connection = Connection::in_process(&settings(), self.meters[0].clone(), self.clock.now());
+            let connection = Connection::in_process(&settings(), self.meters[0].client(), self.clock.now());
             let app = consumer::App::with_ports(None, consumer::ReadSettings::default(), self.consumer(), connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
         for nth in 1..=self.streamers {
-            let connection = Connection::in_process(&settings(), self.meters[1].clone(), self.clock.now());
+            let connection = Connection::in_process(&settings(), self.meters[1].client(), self.clock.now());
             let ports = streamer::Ports::over(&connection, self.changes());
             let app = streamer::App::with_ports(None, streamer::Settings::default(), ports);
             self.running.push(Running::start(app, self.host("change-streamer", self.consumers + nth)));

@@ -1,9 +1,11 @@
 //! Requests to the emulator without sockets, from the SDK or as plain JSON, so that runs under paused time are deterministic.
 
+use std::fmt;
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -19,6 +21,18 @@ impl Emulator {
     /// endpoint.
     pub fn http_client(&self) -> SharedHttpClient {
         SharedHttpClient::new(InProcess { emulator: self.clone(), read_timeout: None })
+    }
+
+    /// As [`http_client`](Self::http_client), for a machine whose requests `pass` sends on.
+    pub fn http_client_through<P>(&self, pass: P) -> SharedHttpClient
+    where
+        P: Fn(HttpRequest, &SharedHttpConnector) -> HttpConnectorFuture + Clone + Send + Sync + 'static,
+    {
+        let emulator = self.http_client();
+        http_client_fn(move |settings, components| {
+            let far = emulator.http_connector(settings, components);
+            SharedHttpConnector::new(Through { far, pass: pass.clone() })
+        })
     }
 
     /// Sends one request without an SDK.
@@ -59,6 +73,27 @@ impl HttpConnector for InProcess {
                 },
             }
         })
+    }
+}
+
+/// A way to the emulator.
+struct Through<P> {
+    far: SharedHttpConnector,
+    pass: P,
+}
+
+impl<P> fmt::Debug for Through<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.far.fmt(f)
+    }
+}
+
+impl<P> HttpConnector for Through<P>
+where
+    P: Fn(HttpRequest, &SharedHttpConnector) -> HttpConnectorFuture + Send + Sync,
+{
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        (self.pass)(request, &self.far)
     }
 }
 

@@ -6,7 +6,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use tally_adapters::kafka;
 use tally_emulator::Config;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
 use crate::Store;
@@ -43,12 +43,9 @@ impl Engines {
             cluster.create_topic(topic, partitions, 1).expect("it takes topics");
         }
         let store = Store::in_real_time(config).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let tables = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let (emulator, mut serving) = (store.emulator.clone(), JoinSet::new());
-        serving.spawn(async move { emulator.serve(listener, std::future::pending()).await.expect("it serves") });
+        let (tables, _serving) = store.serve().await;
         let brokers = cluster.bootstrap_servers();
-        Self { store, tables, cluster, brokers, port: None, _serving: serving }
+        Self { store, tables, cluster, brokers, port: None, _serving }
     }
 
     /// The settings of Kafka clients.

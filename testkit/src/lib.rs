@@ -1,6 +1,7 @@
 //! The test harness: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that a run
 //! with paused time is reproducible; and programs as processes, which use the same tables over a port.
 
+mod counters;
 mod engines;
 pub mod http;
 pub mod process;
@@ -21,8 +22,11 @@ use tally_core::ports::{Outcome, TopicReader};
 use tally_core::register::{Answer, Attempt, Write};
 use tally_core::time::UnixMillis;
 use tally_emulator::{Config, Emulator, Rule};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+pub use counters::{definitions, post, set, user};
 pub use engines::Engines;
 pub use process::Process;
 pub use redis::Redis;
@@ -102,6 +106,18 @@ impl Store {
     /// Clients that send each request up to `attempts` times.
     pub fn repeating(&self, attempts: u32) -> Connection {
         Connection::in_process(&settings(attempts), self.emulator.http_client(), self.now.plus(self.began.elapsed()))
+    }
+
+    /// Serves the tables at the URL that it returns, until the guard is dropped.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub async fn serve(&self) -> (String, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let (emulator, mut serving) = (self.emulator.clone(), JoinSet::new());
+        serving.spawn(async move { emulator.serve(listener, std::future::pending()).await.expect("it serves") });
+        (url, serving)
     }
 
     /// Replaces the rules by which requests fail from now on.
@@ -218,6 +234,15 @@ pub async fn stand(changes: &Changes, partition: u32, standing: &StandingAt) -> 
             return true;
         }
     }
+}
+
+/// Returns whether every partition of the log has a standing of this time or later.
+///
+/// # Panics
+/// If the table cannot be read.
+pub async fn is_fresh(changes: &Changes, partitions: u32, now: UnixMillis) -> bool {
+    let standings = changes.standings(partitions).await.expect("standings are read");
+    standings.values().filter(|stated| stated.standing.as_of >= Some(now)).count() == partitions as usize
 }
 
 /// Reads every page of a long answer, one after the other, and returns all items.

@@ -51,14 +51,9 @@ pub(crate) async fn emulator_in_process(suite: impl AsyncFnOnce(&Env)) {
 }
 
 pub(crate) async fn emulator_over_http(suite: impl AsyncFnOnce(&Env)) {
-    let emulator = Store::start().await.emulator;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (endpoint, _serving) = Store::start().await.serve().await;
     let connection = Connection::open(&Settings { endpoint: Some(endpoint), ..Settings::local("") }).await;
-    tokio::select! {
-        ended = emulator.serve(listener, std::future::pending()) => panic!("the emulator stopped: {ended:?}"),
-        () = async { suite(&Env::dynamodb(&connection).await).await } => {}
-    }
+    suite(&Env::dynamodb(&connection).await).await;
 }
 
 /// Whether another engine is named, which is then the one under test.

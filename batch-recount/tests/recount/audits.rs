@@ -9,9 +9,10 @@ use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::ids::RowKey;
 use tally_core::register::{Earlier, Kept, Past, Replay};
 use tally_core::topic::{Offset, Partition, TopicId};
+use tally_testkit::{post, user};
 
 use crate::jobs::views;
-use crate::world::{PARTITIONS, World, key, keys, post, rules, shards, user};
+use crate::world::{PARTITIONS, World, key, keys, rules, shards};
 
 /// Returns the row key of a cell with so large an amount that a recount does not correct it unasked.
 async fn many_views(world: &World) -> RowKey {

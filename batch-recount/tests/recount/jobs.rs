@@ -7,30 +7,14 @@ use tally_adapters::dynamodb::Checkpoints;
 use tally_batch_recount::{Args, Rules};
 use tally_core::audit::QueueReason;
 use tally_core::audit::{Cause, RunScope};
-use tally_core::definitions::{Definitions, Entry};
+use tally_core::definitions::Definitions;
 use tally_core::ids::{CounterId, CounterKind, CounterName, RowKey};
 use tally_emulator::{Fault, Rule};
 use tally_service::{Arguments as _, Exit, Listen, Running};
+use tally_testkit::{definitions, post, set, user};
 
 use crate::started::ended;
-use crate::world::{GONE, World, key, keys, post, shards, user};
-
-/// Definitions of likes, retweets, viewers that no action takes out, replies, tags of a hashtag, and views.
-pub(crate) fn defined() -> Definitions {
-    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
-    let followers = Entry {
-        subject: Some("hashtag".to_owned()),
-        topic: Some("tags".to_owned()),
-        ..Entry::set("followers", "follow", Some("unfollow"))
-    };
-    let sets = [Entry::set("retweets", "retweet", Some("unretweet")), Entry::set("viewers", "saw", None)];
-    let views = Entry::sum("views", "view", None);
-    Definitions::new(&[&sets[..], &[replies, followers, views]].concat()).unwrap()
-}
-
-pub(crate) fn set(name: &str) -> CounterId {
-    CounterId { name: CounterName::new(name, CounterKind::Set).unwrap(), ..post(0) }
-}
+use crate::world::{GONE, World, key, keys, shards};
 
 pub(crate) fn views() -> CounterId {
     CounterId { name: CounterName::new("views", CounterKind::Sum).unwrap(), ..post(0) }
@@ -167,7 +151,7 @@ async fn what_is_left_is_queued_until_it_is_settled() {
 async fn a_recount_by_names_looks_at_those_counters_of_the_post_alone() {
     let world = World::start().await;
     let checkpoints = Checkpoints::new(&world.store.connection);
-    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &defined()).await, Ok(true));
+    assert_eq!(checkpoints.define(&Definitions::likes_alone(), &definitions()).await, Ok(true));
     let cell = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
     world.put_row(&cell, "\u{1}cell/likes/0", ("n", json!({"N": "40"}))).await;
     for u in 0..7 {

@@ -10,10 +10,9 @@ use tally_adapters::dynamodb::counters::Counters;
 use tally_core::ids::CounterId;
 use tally_core::time::UnixMillis;
 use tally_service::Chance;
-use tally_testkit::Store;
-use tokio::time::Instant;
+use tally_testkit::{Store, is_fresh, post, until, user};
 
-use crate::world::{key, post, user};
+use crate::world::key;
 
 pub(crate) struct Liked {
     pub(crate) store: Store,
@@ -34,16 +33,13 @@ impl Liked {
 
     /// Has the user like the post, or takes that back.
     pub(crate) async fn write(&mut self, n: u64, u: u64) {
-        let mut item = json!({
-            "pk": {"S": key(&post(n), &user(u)).to_string()},
-            "user_id": {"S": user(u).to_string()},
-        });
+        let mut item = json!({"pk": key(&post(n), &user(u)).to_string(), "user_id": user(u).to_string()});
         if self.rows.remove(&(n, u)) {
-            self.store.call("DeleteItem", json!({"TableName": "likes", "Key": item})).await;
+            self.store.delete("likes", &item).await;
         } else {
             self.rows.insert((n, u));
-            item["liked_at"] = json!({"N": "1"});
-            self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+            item["liked_at"] = json!(1);
+            self.store.put("likes", &item).await;
         }
     }
 
@@ -78,17 +74,9 @@ impl Liked {
 
     /// Waits until everything that was written by `now` is counted.
     pub(crate) async fn counted(&self, now: UnixMillis) {
-        let (changes, began) = (Changes::new(&self.store.repeating(5)), Instant::now());
-        loop {
-            let standings = changes.standings(self.partitions).await.unwrap();
-            if standings.values().filter(|stated| stated.standing.as_of >= Some(now)).count()
-                == self.partitions as usize
-            {
-                return;
-            }
-            assert!(began.elapsed() < Duration::from_secs(36_000), "{standings:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let changes = Changes::new(&self.store.repeating(5));
+        let fresh = async || is_fresh(&changes, self.partitions, now).await;
+        until("all partitions are fresh", Duration::from_secs(36_000), fresh).await.unwrap();
     }
 
     /// Returns the posts whose counts do not equal their rows.

@@ -17,9 +17,10 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_service::{Patience, Switch};
+use tally_testkit::{post, user};
 use tokio::time::timeout;
 
-use crate::world::{World, key, keys, post, rules, shards, user};
+use crate::world::{World, key, keys, rules, shards};
 
 /// Returns every row key of so many posts.
 fn all(posts: u64) -> Vec<RowKey> {

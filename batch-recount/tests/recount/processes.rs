@@ -6,10 +6,10 @@ use tally_adapters::dynamodb;
 use tally_change_streamer as streamer;
 use tally_emulator::Config;
 use tally_service::{Host, Running};
-use tally_testkit::{Engines, Process, eventually, sized};
+use tally_testkit::{Engines, Process, eventually, post, sized, user};
 
 use crate::liked::Liked;
-use crate::world::{key, post, shards, user};
+use crate::world::{key, shards};
 
 const PARTITIONS: u32 = 2;
 const POSTS: u64 = 4;

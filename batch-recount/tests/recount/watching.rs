@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tally_batch_recount::Rules;
 use tally_core::audit::{QueueReason, RunScope};
 use tally_service::{App as _, Condition, Exit, Running};
-use tally_testkit::BEGAN;
+use tally_testkit::{BEGAN, post, user};
 use tower::ServiceExt;
 
 use crate::started::ended;
-use crate::world::{World, key, keys, post, user};
+use crate::world::{World, key, keys};
 
 #[tokio::test(start_paused = true)]
 async fn a_watching_process_audits_while_a_loss_is_open_and_when_it_is_asked_to() {

@@ -18,14 +18,14 @@ use tally_batch_recount::{LogPorts, Ports, Rules};
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, DeploymentId, Entry, LossNumber, Lost, Message, Opened, Opening, Place, Section};
 use tally_core::fold::{self, Counter, Mark, Position};
-use tally_core::ids::{CounterId, PostId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
+use tally_core::ids::{CounterId, RowKey, Sequence, ShardCount, StreamShard, StreamShardId, UserId};
 use tally_core::ports::log::{self, Outgoing, Producer, TopicReader as _};
 use tally_core::ports::{ChangeStream, Iterator, Outcome, Position as At};
 use tally_core::tally::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tally_service::{Chance, Clock, Patience, Switch};
-use tally_testkit::{BEGAN, Store, every};
+use tally_testkit::{BEGAN, Store, every, post, user};
 use tokio::sync::Mutex;
 
 pub(crate) const PARTITIONS: u32 = 2;
@@ -40,14 +40,6 @@ pub(crate) fn rules() -> Rules {
 
 pub(crate) fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
-}
-
-pub(crate) fn post(n: impl std::fmt::Display) -> CounterId {
-    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
-}
-
-pub(crate) fn user(n: impl std::fmt::Display) -> UserId {
-    UserId::new(&format!("u-{n}")).unwrap()
 }
 
 pub(crate) fn key(post: &CounterId, user: &UserId) -> RowKey {

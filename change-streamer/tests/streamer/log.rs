@@ -25,12 +25,12 @@ use tally_core::ports::{Intake, Outcome};
 use tally_core::topic::Partition;
 use tally_emulator::{Config, Fault, Rule};
 use tally_service::{Clock, Running};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, is_fresh, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::started::{DEADLINE, TOPIC, eventually, ports, start, stop, waits};
-use crate::tables::{Tables, post};
+use crate::tables::Tables;
 
 const PARTITIONS: u32 = 3;
 
@@ -165,8 +165,8 @@ impl World {
 
     /// Waits until every partition has a standing of this moment or later.
     async fn fresh(&self) {
-        let now = self.clock.now();
-        eventually("all partitions are fresh", async || self.tables.is_fresh(PARTITIONS, now).await).await;
+        let (changes, now) = (self.tables.changes(), self.clock.now());
+        eventually("all partitions are fresh", async || is_fresh(&changes, PARTITIONS, now).await).await;
     }
 
     /// Returns the partitions of the log, each with the offset where it ends.

@@ -10,7 +10,7 @@ use tally_core::ports::ChangeStream as _;
 use tally_core::shards::Worker;
 use tally_core::time::UnixMillis;
 use tally_emulator::Config as EmulatorConfig;
-use tally_testkit::{Engines, Process, eventually, sized};
+use tally_testkit::{Engines, Process, eventually, is_fresh, sized};
 use tokio::time::Instant;
 
 use crate::tables::Tables;
@@ -76,8 +76,8 @@ async fn a_relay_and_a_fold_apart_do_what_both_do_in_one_process() {
     let start = |role| world.start(&["--role", role]);
     let (relay, fold) = (start("relay"), start("fold"));
     world.count().await;
-    let now = UnixMillis(world.engines.store.emulator.stats().now_ms);
-    eventually("all partitions are fresh", async || world.tables.is_fresh(PARTITIONS, now).await).await;
+    let (changes, now) = (world.tables.changes(), UnixMillis(world.engines.store.emulator.stats().now_ms));
+    eventually("all partitions are fresh", async || is_fresh(&changes, PARTITIONS, now).await).await;
     relay.stop().await.unwrap();
     fold.stop().await.unwrap();
 }

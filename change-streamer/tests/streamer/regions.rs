@@ -18,11 +18,11 @@ use tally_core::ports::log::{Intake, Outgoing, Producer, Rebalance, TopicReader}
 use tally_core::topic::{Offset, Partition};
 use tally_emulator::{Config as Engine, Fault, Rule};
 use tally_service::{Clock, Running};
-use tally_testkit::{BEGAN, Store, records};
+use tally_testkit::{BEGAN, Store, post, records};
 use tokio::time::Instant;
 
 use crate::started::{DEADLINE, eventually, ports, start, stop, waits};
-use crate::tables::{Tables, post};
+use crate::tables::Tables;
 
 const PARTITIONS: u32 = 2;
 

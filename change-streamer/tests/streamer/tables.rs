@@ -7,14 +7,9 @@ use tally_adapters::dynamodb::Consistency;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::counters::Counters;
 use tally_core::fold::Counter;
-use tally_core::ids::{CounterId, PostId};
-use tally_core::time::UnixMillis;
+use tally_core::ids::CounterId;
 use tally_service::Chance;
-use tally_testkit::Store;
-
-pub(crate) fn post(n: u64) -> CounterId {
-    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
-}
+use tally_testkit::{Store, post};
 
 pub(crate) struct Tables {
     pub(crate) store: Store,
@@ -33,8 +28,8 @@ impl Tables {
         for _ in 0..changes {
             let (p, u) = (self.chance.token() % posts, self.chance.token() % users);
             if self.rows.remove(&(p, u)) {
-                let key = json!({"pk": {"S": format!("p-{p}#{}", u % 4)}, "user_id": {"S": format!("u-{u}")}});
-                self.store.call("DeleteItem", json!({"TableName": "likes", "Key": key})).await;
+                let key = json!({"pk": format!("p-{p}#{}", u % 4), "user_id": format!("u-{u}")});
+                self.store.delete("likes", &key).await;
             } else {
                 self.put(p, u, u % 4, None).await;
             }
@@ -44,14 +39,12 @@ impl Tables {
     /// Writes a like into a shard, from a region if one is named.
     pub(crate) async fn put(&mut self, p: u64, u: u64, shard: u64, region: Option<&str>) {
         self.rows.insert((p, u));
-        let mut item = json!({
-            "pk": {"S": format!("p-{p}#{shard}")}, "user_id": {"S": format!("u-{u}")},
-            "post_id": {"S": format!("p-{p}")}, "liked_at": {"N": "1"},
-        });
+        let (pk, user, post) = (format!("p-{p}#{shard}"), format!("u-{u}"), format!("p-{p}"));
+        let mut item = json!({"pk": pk, "user_id": user, "post_id": post, "liked_at": 1});
         if let Some(region) = region {
-            item["region"] = json!({"S": region});
+            item["region"] = json!(region);
         }
-        self.store.call("PutItem", json!({"TableName": "likes", "Item": item})).await;
+        self.store.put("likes", &item).await;
     }
 
     pub(crate) async fn edit_counter(&self, p: u64, attribute: &str, value: Value) {
@@ -89,11 +82,5 @@ impl Tables {
     /// Returns the kinds of the losses that are open.
     pub(crate) async fn losses(&self) -> Vec<String> {
         self.changes().losses().await.unwrap().open().map(|(_, loss)| loss.kind.clone()).collect()
-    }
-
-    /// Returns whether every partition has a standing of `now` or later.
-    pub(crate) async fn is_fresh(&self, partitions: u32, now: UnixMillis) -> bool {
-        let standings = self.changes().standings(partitions).await.unwrap();
-        standings.values().filter(|stated| stated.standing.as_of >= Some(now)).count() == partitions as usize
     }
 }

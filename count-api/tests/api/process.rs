@@ -21,7 +21,7 @@ const LISTENING: [&str; 6] = ["--listen", "127.0.0.1:0", "--admin-listen", "127.
 /// Tables behind a socket, with everything that a consumer and a streamer create.
 pub(crate) struct Tables {
     store: Store,
-    address: SocketAddr,
+    url: String,
     _serving: JoinSet<()>,
 }
 
@@ -35,10 +35,8 @@ impl Tables {
         let store = Store::in_real_time(tally_emulator::Config { policies, ..Default::default() }).await;
         set_up(&store.connection).await;
         dynamodb::Checkpoints::new(&store.connection).config(Some(ShardCount::DEFAULT)).await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, emulator, mut serving) = (listener.local_addr().unwrap(), store.emulator.clone(), JoinSet::new());
-        serving.spawn(async move { emulator.serve(listener, std::future::pending()).await.unwrap() });
-        Self { store, address, _serving: serving }
+        let (url, _serving) = store.serve().await;
+        Self { store, url, _serving }
     }
 
     pub(crate) async fn plant(&self, post: &str, likes: i64) {
@@ -61,7 +59,7 @@ fn surrounded(mut command: Command, args: &[&str]) -> Command {
 /// logs.
 async fn ended(tables: &Tables, args: &[&str], surround: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
     let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], args].concat());
-    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
+    command.env("AWS_ENDPOINT_URL", &tables.url);
     surround(&mut command);
     let done = process::run(&mut command).await;
     (done.code, done.err)
@@ -73,7 +71,7 @@ pub(crate) async fn start(tables: &Tables, args: &[&str]) -> (Process, SocketAdd
 }
 
 fn spawn(tables: &Tables, mut command: Command) -> Process {
-    command.env("AWS_ENDPOINT_URL", format!("http://{}", tables.address));
+    command.env("AWS_ENDPOINT_URL", &tables.url);
     Process::start("api", &mut command).unwrap()
 }
 

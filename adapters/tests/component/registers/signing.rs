@@ -4,11 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
-};
-use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::client::http::HttpConnector as _;
 use tally_adapters::dynamodb::claims::Confirmed;
 use tally_adapters::dynamodb::registers::{CellUpdate, Registers};
 use tally_adapters::dynamodb::{Connection, Settings};
@@ -19,38 +15,6 @@ use tally_core::topic::Partition;
 use tally_testkit::{BEGAN, Store};
 
 use super::{GONE, TABLE, confirmed, like, start, version, write_all};
-
-/// A machine, and the dates of the statements that it has sent.
-#[derive(Clone, Debug)]
-struct Machine {
-    emulator: SharedHttpClient,
-    dates: Arc<Mutex<Vec<String>>>,
-}
-
-/// The way from a machine to the emulator: it records the date of a statement, and sends the request on.
-#[derive(Debug)]
-struct Way {
-    machine: Machine,
-    connector: SharedHttpConnector,
-}
-
-impl HttpClient for Machine {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
-        let connector = self.emulator.http_connector(settings, components);
-        SharedHttpConnector::new(Way { machine: self.clone(), connector })
-    }
-}
-
-impl HttpConnector for Way {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let is_statement = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("Statement"));
-        if is_statement {
-            let date = request.headers().get("x-amz-date").expect("a signature has a date").to_owned();
-            self.machine.dates.lock().unwrap().push(date);
-        }
-        self.connector.call(request)
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_after_the_confirmation_expires_until_there_is_a_new_one() {
@@ -77,10 +41,18 @@ async fn nothing_is_sent_after_the_confirmation_expires_until_there_is_a_new_one
 async fn statements_are_signed_by_the_stores_clock_each_time_anew() {
     for off in [-600_000, 0, 600_000] {
         let store = Store::start().await;
-        let machine = Machine { emulator: store.emulator.http_client(), dates: Arc::default() };
+        let dates = Arc::new(Mutex::new(Vec::new()));
+        let sent = Arc::clone(&dates);
+        let machine = store.emulator.http_client_through(move |request, emulator| {
+            if request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("Statement")) {
+                let date = request.headers().get("x-amz-date").expect("a signature has a date");
+                sent.lock().unwrap().push(date.to_owned());
+            }
+            emulator.call(request)
+        });
         let settings = Settings { attempts: 1, ..Settings::local("") };
         let now = UnixMillis(BEGAN.0.checked_add_signed(off).unwrap());
-        let registers = Registers::new(&Connection::in_process(&settings, machine.clone(), now));
+        let registers = Registers::new(&Connection::in_process(&settings, machine, now));
         // The first answer shows the store's time.
         registers
             .read_cells(&Partition { topic: "likes".into(), index: 0 }, &["p#+views.0".parse().unwrap()])
@@ -90,7 +62,7 @@ async fn statements_are_signed_by_the_stores_clock_each_time_anew() {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             write_all(&registers, &[like(&offset.to_string(), offset)], GONE, confirmed()).await;
         }
-        assert_eq!(*machine.dates.lock().unwrap(), ["20231114T221325Z", "20231114T221415Z"], "{off}");
+        assert_eq!(*dates.lock().unwrap(), ["20231114T221325Z", "20231114T221415Z"], "{off}");
         assert_eq!(store.items(TABLE).await.len(), 2);
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Rows;
-use tally_core::definitions::{Definitions, Entry};
+use tally_core::definitions::Definitions;
 use tally_core::event::{Deed, decode_value};
-use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RowKey, ShardCount};
+use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_core::topic::Offset;
 use tally_service::{Chance, Clock, Patience, Switch};
-use tally_testkit::{BEGAN, Store};
+use tally_testkit::{BEGAN, Store, definitions, post, set, user};
 
 use super::erasing::Tombstones;
 use super::*;
@@ -57,30 +57,6 @@ async fn put(store: &Store, post: &CounterId, user: &UserId, live: bool) {
 
 fn shards() -> ShardCount {
     ShardCount::new(4).unwrap()
-}
-
-fn post(n: u64) -> CounterId {
-    CounterId::likes(PostId::new(&format!("p-{n}")).unwrap())
-}
-
-fn user(n: u64) -> UserId {
-    UserId::new(&format!("u-{n}")).unwrap()
-}
-
-fn defined() -> Definitions {
-    let replies = Entry { member: Some("reply_id".to_owned()), ..Entry::set("replies", "reply", Some("unreply")) };
-    let followers = Entry {
-        subject: Some("hashtag".to_owned()),
-        topic: Some("tags".to_owned()),
-        ..Entry::set("followers", "follow", Some("unfollow"))
-    };
-    let sets = [Entry::set("retweets", "retweet", Some("unretweet")), Entry::set("viewers", "saw", None)];
-    let views = Entry::sum("views", "view", None);
-    Definitions::new(&[&sets[..], &[replies, followers, views]].concat()).unwrap()
-}
-
-fn set(name: &str) -> CounterId {
-    CounterId { name: CounterName::new(name, CounterKind::Set).unwrap(), ..post(0) }
 }
 
 /// Runs an erasure, which sends its events to `producer` if there is one.
@@ -184,9 +160,9 @@ async fn an_erasure_sends_each_set_its_own_remove_action_and_says_which_sets_hav
         }
     }
     let said = async |subject, counters: &[&str]| {
-        let (done, records) = erased_from(&store, subject, (&defined(), counters)).await;
+        let (done, records) = erased_from(&store, subject, (&definitions(), counters)).await;
         let said = records.iter().map(|(_, value)| {
-            let event = decode_value(Some(value), BEGAN, &defined()).unwrap();
+            let event = decode_value(Some(value), BEGAN, &definitions()).unwrap();
             let action = serde_json::from_slice::<Value>(value).unwrap()["action"].as_str().unwrap().to_owned();
             format!("{action} {} {}", event.subject(), event.member().unwrap())
         });

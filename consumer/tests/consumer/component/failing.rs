@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
-};
-use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::http::HttpConnector as _;
 use serde_json::json;
 use tally_adapters::dynamodb::{Connection, Settings};
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
@@ -100,31 +97,18 @@ async fn a_store_that_refuses_every_event_stops_the_partition() {
     world.stop(consumer).await;
 }
 
-/// The way to a store that refuses every statement while it `denies`, as where a permission was taken away.
-#[derive(Debug)]
-struct Way {
-    connector: SharedHttpConnector,
-    denies: Arc<AtomicBool>,
-}
-
-impl HttpConnector for Way {
-    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
-        let is_statement = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("Statement"));
-        if is_statement && self.denies.load(Ordering::Relaxed) {
-            // The store knows no such operation.
-            request.headers_mut().insert("x-amz-target", "DynamoDB_20120810.Denied");
-        }
-        self.connector.call(request)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_everything_until_an_operator_acts_stops_the_partition_and_no_event_is_put_aside() {
     let (mut world, denies) = (World::new(1).await, Arc::new(AtomicBool::new(false)));
-    let (emulator, denied) = (world.store.emulator.http_client(), Arc::clone(&denies));
-    let client = http_client_fn(move |settings, components| {
-        let connector = emulator.http_connector(settings, components);
-        SharedHttpConnector::new(Way { connector, denies: Arc::clone(&denied) })
+    let denied = Arc::clone(&denies);
+    // Every statement is refused meanwhile, as where a permission was taken away.
+    let client = world.store.emulator.http_client_through(move |mut request, store| {
+        let is_statement = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("Statement"));
+        if is_statement && denied.load(Ordering::Relaxed) {
+            // The store knows no such operation.
+            request.headers_mut().insert("x-amz-target", "DynamoDB_20120810.Denied");
+        }
+        store.call(request)
     });
     let settings = Settings { attempts: 1, ..Settings::local("") };
     world.store.connection = Connection::in_process(&settings, client, BEGAN);
