@@ -39,6 +39,27 @@ pub struct Ports {
     pub reader: OpenTopic,
 }
 
+impl Ports {
+    /// Opens Kafka for a member of `group`, which reads `topic`, of a deployment with these table names. Where there are
+    /// `tables`, the group has to be that of their deployment.
+    ///
+    /// # Errors
+    /// Settings that librdkafka does not take.
+    pub fn over(
+        kafka: &kafka::Settings,
+        (group, topic): (&str, &str),
+        table_prefix: &str,
+        tables: Option<&dynamodb::Connection>,
+    ) -> anyhow::Result<Self> {
+        let (settings, readers) = (kafka.clone(), replay_group(table_prefix));
+        Ok(Self {
+            join: Box::new(kafka::joining(kafka, group, topic, tables)),
+            producer: Arc::new(kafka::Producer::new(kafka).context("cannot set up a kafka producer")?),
+            reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&settings, &readers, topic)?))),
+        })
+    }
+}
+
 /// The consumer: its settings, its ports and its tables.
 pub struct App {
     shards: Option<ShardCount>,
@@ -101,15 +122,8 @@ impl Program for App {
     async fn build(Args { kafka, store, read, .. }: Args) -> anyhow::Result<Self> {
         let (kafka, group) = (kafka.settings()?, read.topics.group(&store.table_prefix));
         let tables = dynamodb::Connection::open(&dynamodb::Settings::of(&store)).await;
-        let producer = kafka::Producer::new(&kafka).context("cannot set up a kafka producer")?;
-        let ports = Ports {
-            join: Box::new(kafka::joining(&kafka, &group, &read.topics.likes.topic, Some(&tables))),
-            producer: Arc::new(producer),
-            reader: Box::new({
-                let group = replay_group(&tables.tables().prefix);
-                move |topic| Ok(Arc::new(kafka::TopicReader::new(&kafka, &group, topic)?))
-            }),
-        };
+        let of = (&*group, &*read.topics.likes.topic);
+        let ports = Ports::over(&kafka, of, &store.table_prefix, Some(&tables))?;
         Ok(Self::with_ports(store.shards, read, ports, tables))
     }
 }

@@ -214,8 +214,7 @@ impl Services {
         producer: Arc<dyn Producer>,
         host: &Host,
     ) -> anyhow::Result<()> {
-        let letters = kafka::Producer::new(&engines.kafka.settings)?;
-        keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan, letters));
+        keep(host, Stage::Work, &self.consumer, consumer_of(engines, &plan));
         keep(host, Stage::Output, &self.streamer, streamer_of(engines, &plan)?);
         keep(host, Stage::Output, &self.recount, recount_of(engines, &plan)?);
         if let Some(trends) = &self.trends {
@@ -230,20 +229,15 @@ fn keep(host: &Host, stage: Stage, service: &Arc<Service>, start: Start) {
     host.spawn(stage, service.name, Keeper { service: Arc::clone(service), start, chance: host.chance().fork() });
 }
 
-fn consumer_of(engines: &Engines, plan: &Plan, letters: kafka::Producer) -> Start {
+fn consumer_of(engines: &Engines, plan: &Plan) -> Start {
     let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
     let mut settings = consumer::ReadSettings::default();
     settings.topics.likes.topic = TOPIC.to_owned();
     settings.topics.dead_letter_topic = Some(DEAD_LETTERS.to_owned());
-    let (group, shards) = (consumer::group_of(&engines.table_prefix), plan.shards);
+    let (prefix, shards) = (engines.table_prefix.clone(), plan.shards);
     Box::new(move |host| {
-        let (connection, reader) = (connection.clone(), kafka.clone());
-        let ports = consumer::Ports {
-            join: Box::new(kafka::joining(&kafka, &group, TOPIC, None)),
-            producer: Arc::new(letters.clone()),
-            reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
-        };
-        let app = consumer::App::with_ports(shards, settings.clone(), ports, connection);
+        let ports = consumer::Ports::over(&kafka, (&consumer::group_of(&prefix), TOPIC), &prefix, None)?;
+        let app = consumer::App::with_ports(shards, settings.clone(), ports, connection.clone());
         Ok(Running::start(app, host))
     })
 }
@@ -289,8 +283,7 @@ fn trends_of(engines: &Engines) -> Start {
 }
 
 fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
-    let producer = Arc::new(kafka::Producer::new(&engines.kafka.settings)?);
-    let log = recount::LogPorts { topic: CHANGES.to_owned(), reader: reader(engines, CHANGES)?, producer };
+    let log = recount::LogPorts::open(&engines.kafka.settings, CHANGES)?;
     let ports = recount::Ports::over(&engines.store.connection, log);
     let shards = plan.shards;
     Ok(Box::new(move |host| {

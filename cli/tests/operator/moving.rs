@@ -1,10 +1,8 @@
 //! `tally topic adopt --topic`: moves the counters whose definition names no topic to another topic, with consumers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::kafka;
 use tally_consumer::{App, Ports, ReadSettings};
 use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, RowKey, ShardCount};
@@ -20,12 +18,7 @@ const GRACE: Duration = Duration::from_secs(25);
 const ADOPT: &str = "topic adopt --topic moved --settle 0s";
 
 fn consumer_of(stage: &Stage, topic: &str) -> Running {
-    let (of_group, of_readers, group_topic) = (stage.engines.kafka(), stage.engines.kafka(), topic.to_owned());
-    let ports = Ports {
-        producer: Arc::new(kafka::Producer::new(&of_group).unwrap()),
-        join: Box::new(move || Ok(Box::new(kafka::Source::new(&of_group, "tally-consumer", &group_topic)?))),
-        reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&of_readers, "tally-dlq-replay", topic)?))),
-    };
+    let ports = Ports::over(&stage.engines.kafka(), ("tally-consumer", topic), "", None).unwrap();
     let mut settings = ReadSettings::default();
     settings.topics.likes.topic = topic.to_owned();
     settings.topics.dead_letter_topic = Some("likes.dlq".to_owned());

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -134,12 +133,7 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
 }
 
 fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App {
-    let (join, reader) = (settings.clone(), settings.clone());
-    let ports = consumer::Ports {
-        join: Box::new(move || Ok(Box::new(kafka::Source::new(&join, "tally-consumer", "likes")?))),
-        producer: Arc::new(kafka::Producer::new(settings).unwrap()),
-        reader: Box::new(move |topic| Ok(Arc::new(kafka::TopicReader::new(&reader, "tally-dlq-replay", topic)?))),
-    };
+    let ports = consumer::Ports::over(settings, ("tally-consumer", "likes"), "", None).unwrap();
     consumer::App::with_ports(None, consumer::ReadSettings::default(), ports, connection.clone())
 }
 
