@@ -1,7 +1,8 @@
 //! Tests of the consumer as a process, over real librdkafka, real HTTP and real signals.
 //!
-//! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_EVENTS=200000`, `TALLY_TEST_KILLS=20`,
-//! `TALLY_TEST_STOPS=100`, and in seconds `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages.
+//! The sizes suit the checks of a change. Variables set larger ones: `TALLY_TEST_STOPS=100`, and in seconds
+//! `TALLY_TEST_OUTAGE=60` and `TALLY_TEST_THROTTLE=30` for longer outages. The campaigns of `e2e` kill consumers, and let
+//! several share the partitions.
 
 mod stage;
 
@@ -46,48 +47,6 @@ async fn events_become_rows_and_dead_letters_and_sigterm_ends_the_process_with_0
     let consumer = stage.consumer(&[]);
     stage.say(600).await;
     stage.ends_right(&consumer).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
-async fn rows_are_right_while_consumers_start_and_stop_and_requests_fail() {
-    let events = sized("TALLY_TEST_EVENTS", 9_000);
-    let mut stage = Stage::set().await;
-    stage.emulator.set_faults(faults());
-    let one = stage.consumer(&[]);
-    stage.say_paced(events / 3).await;
-    let two = stage.consumer(&[]);
-    stage.say_paced(events / 3).await;
-    two.says("assigned").await;
-    one.stop().await.unwrap();
-    stage.say_paced(events - 2 * (events / 3)).await;
-    stage.caught_up().await;
-    // Late requests are carried out after everything else.
-    eventually("every ghost has landed", async || stage.emulator.stats().ghosts_pending == 0).await;
-    let stats = stage.emulator.stats();
-    for fault in ["throttle", "drop_reply", "ghost"] {
-        assert!(stats.fired(fault) > 0, "{fault} never fired");
-    }
-    stage.check().await;
-    two.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
-async fn a_consumer_that_is_killed_repeatedly_leaves_exact_rows() {
-    let mut stage = Stage::set().await;
-    stage.emulator.set_faults(faults());
-    for kill in 0..sized("TALLY_TEST_KILLS", 2) {
-        let consumer = stage.consumer(&[]);
-        consumer.says(READING).await;
-        stage.say(1_500).await;
-        // Each kill is at another stage of the work: at its beginning, in its middle, and near its end.
-        let left = stage.behind().await.saturating_sub(kill % 5 * 300);
-        eventually("as much is written", async || stage.behind().await <= left).await;
-        consumer.kill().await.unwrap();
-    }
-    let last = stage.consumer(&[]);
-    stage.ends_right(&last).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

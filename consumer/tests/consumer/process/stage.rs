@@ -135,17 +135,6 @@ impl Stage {
         eventually("everything is finished", async || self.behind().await == 0).await;
     }
 
-    /// Produces events while only so many are unfinished that the in-process cluster keeps them.
-    pub(crate) async fn say_paced(&mut self, count: u64) {
-        let mut left = count;
-        while left > 0 {
-            let step = left.min(2_000);
-            self.say(step).await;
-            left -= step;
-            eventually("room for more events", async || self.behind().await < 40_000).await;
-        }
-    }
-
     /// Checks that rows equal the events, and dead letters the poison.
     pub(crate) async fn check(&self) {
         let there = |(key, since): (&(String, String), &Option<UnixMillis>)| Some((key.clone(), (*since)?));
