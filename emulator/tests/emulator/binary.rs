@@ -1,10 +1,8 @@
 //! Tests the binary: it prints its address, answers requests, and ends cleanly on a signal.
 
-use std::time::Duration;
-
 use tally_testkit::Process;
 use tally_testkit::http::{Answer, send};
-use tally_testkit::process::{Signal, command, run};
+use tally_testkit::process::{command, run};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -137,16 +135,6 @@ async fn a_page_of_another_site_can_neither_send_commands_nor_read_anything() {
     let form = format!("Host: {address}\r\nContent-Type: text/plain\r\n");
     let posted = request_with(address, "POST /_control/clock", &form, "{}").await;
     assert!(posted.status == 415 && posted.body.contains("application/json"), "{posted:?}");
-}
-
-#[tokio::test]
-async fn a_hangup_ends_it_with_0() {
-    // `nohup` makes what it starts, including these tests, ignore SIGHUP; this restores the default.
-    let mut command = command("env");
-    let process = Process::start("emulator", command.args(["--default-signal=HUP", PROGRAM, "--port", "0"]));
-    let Running { process, .. } = Running::listening(process.unwrap()).await;
-    process.signal(Signal::HUP).unwrap();
-    assert_eq!(process.exit(Duration::from_secs(10)).await.unwrap(), Some(0));
 }
 
 /// Runs the contract tests in Python, with boto3 and the `aws` command, if Python has boto3.

@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tally_emulator::{Fault, Rule};
-use tally_testkit::process::{command, run};
 use tally_testkit::{eventually, sized};
 use tokio::time::Instant;
 
-use self::stage::{PARTITIONS, PROGRAM, READING, Stage, kafka_errors};
+use self::stage::{PARTITIONS, READING, Stage, kafka_errors};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
@@ -174,27 +173,4 @@ async fn sigterm_at_any_moment_ends_the_process_with_0_within_the_grace_period()
     }
     let last = stage.consumer(&[]);
     stage.ends_right(&last).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_without_its_stream_is_waited_for_by_name() {
-    let stage = Stage::set().await;
-    stage.switch_stream_off().await;
-    let consumer = stage.consumer(&[]);
-    consumer.says("table likes has no stream: it has to carry NEW_AND_OLD_IMAGES").await;
-    consumer.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_wrong_setting_is_named_and_exits_with_78() {
-    let mut mistaken = command(PROGRAM);
-    mistaken
-        .args(["--check", "--batch-rows", "x", "--tombstones=1m", "--lanes", "7", "--brokers", ""])
-        .env("TALLY_LINGER", "soon");
-    let said = run(&mut mistaken).await;
-    for named in ["--batch-rows (", "--tombstones (", "--linger (TALLY_LINGER)", "--brokers (", "--lanes:"] {
-        assert!(said.code == Some(78) && said.err.matches(named).count() == 1, "{named}: {said:?}");
-    }
-    let good = run(command(PROGRAM).args(["--check", "--brokers", "b:9092"])).await;
-    assert_eq!(good.code, Some(0), "{good:?}");
 }

@@ -2,10 +2,8 @@
 //! with a ledger, and consumers that end with their test even if it fails.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use futures_util::StreamExt;
-use serde_json::json;
 use tally_adapters::dynamodb::claims::Claims;
 use tally_adapters::kafka;
 use tally_core::definitions::{Definition, Direction};
@@ -19,7 +17,6 @@ use tally_emulator::{Config, Emulator};
 use tally_service::Host;
 use tally_testkit::{Engines, Process, eventually, records};
 
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tally-consumer");
 pub(crate) const PARTITIONS: u32 = 12;
 /// The time of the like, if there is one, for each (post, user) of any event.
 pub(crate) type Ledger = BTreeMap<(String, String), Option<UnixMillis>>;
@@ -53,12 +50,6 @@ impl Stage {
         let claims = Claims::new(&connection, Host::new("stage").clock());
         let (ends, poison) = ((0..PARTITIONS).map(|index| (index, 0)).collect(), Vec::new());
         Self { engines, emulator, claims, producer, ledger: Ledger::new(), ends, poison, said: 0 }
-    }
-
-    /// Disables the stream of the likes table.
-    pub(crate) async fn switch_stream_off(&self) {
-        let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
-        self.engines.store.call("UpdateTable", off).await;
     }
 
     /// Produces `count` events, 30 % of them unlikes and every hundredth poison. The ids contain all allowed
@@ -194,16 +185,11 @@ impl Stage {
         letters
     }
 
-    /// The program, to which more arguments can be added.
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.engines.command(PROGRAM);
-        command.args(["--log-format", "json"]).args(args);
-        command
-    }
-
     /// Starts a consumer.
     pub(crate) fn consumer(&self, args: &[&str]) -> Process {
-        Process::start("consumer", self.command(&["--admin-listen", "127.0.0.1:0"]).args(args)).unwrap()
+        let mut command = self.engines.command(env!("CARGO_BIN_EXE_tally-consumer"));
+        command.args(["--log-format", "json", "--admin-listen", "127.0.0.1:0"]).args(args);
+        Process::start("consumer", &mut command).unwrap()
     }
 }
 
