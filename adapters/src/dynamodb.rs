@@ -25,6 +25,12 @@ mod tables;
 mod usual;
 mod watch;
 
+use tally_service::Clock;
+
+use self::changes::Changes;
+use self::claims::Claims;
+use self::counters::Counters;
+
 pub use checkpoints::{Checkpoints, Configuration};
 pub use claims::Topics;
 pub use clock::http_date;
@@ -43,3 +49,32 @@ pub(crate) use tables::{held_items, holds_items};
 pub use usual::Usual;
 pub use watch::TablesWatch;
 pub(crate) use watch::Watch;
+
+/// All stores over the tables of one deployment, for tools that look at several of them.
+pub struct Stores {
+    pub connection: Connection,
+    pub claims: Claims,
+    pub rows: Rows,
+    pub counters: Counters,
+    /// What is stored about the log of changes.
+    pub changes: Changes,
+    pub checkpoints: Checkpoints,
+    pub recounts: Recounts,
+    pub stream: Streams,
+}
+
+impl Stores {
+    /// Returns the stores over the tables of `connection`.
+    pub fn over(connection: &Connection, clock: Clock) -> Self {
+        Self {
+            connection: connection.clone(),
+            claims: Claims::new(connection, clock),
+            rows: Rows::new(connection),
+            counters: Counters::new(connection),
+            changes: Changes::new(connection),
+            checkpoints: Checkpoints::new(connection),
+            recounts: Recounts::new(connection),
+            stream: Streams::new(connection),
+        }
+    }
+}

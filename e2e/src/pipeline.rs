@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tally_adapters::dynamodb::{Connection, Consistency};
+use tally_adapters::dynamodb::{Connection, Consistency, Stores};
 use tally_adapters::memory::log::{Broker, Stamping};
 use tally_change_streamer as streamer;
 use tally_consumer as consumer;
@@ -17,7 +17,6 @@ use tally_testkit::{BEGAN, Store};
 
 use crate::meter::Meter;
 use crate::simulation::world::settings;
-use crate::tables::Tables;
 
 /// The topic of events.
 pub const TOPIC: &str = "likes";
@@ -51,7 +50,7 @@ pub struct Pipeline {
     /// The requests of the consumers and those of the streamers.
     pub meters: [Meter; 2],
     /// The harness's own access to the tables, which is not counted.
-    pub tables: Tables,
+    pub tables: Stores,
     consumers: u64,
     streamers: u64,
     running: Vec<Running>,
@@ -72,7 +71,7 @@ impl Pipeline {
             emulator,
             broker,
             clock,
-            tables: Tables::over(&connection, clock),
+            tables: Stores::over(&connection, clock),
             consumers,
             streamers,
             running: Vec::new(),

@@ -4,49 +4,17 @@
 use std::future::Future;
 
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::changes::Changes;
-use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Recounts, Rows, Streams};
+use tally_adapters::dynamodb::Stores;
 use tally_core::ports::ChangeStream as _;
 use tally_emulator::Emulator;
-use tally_service::Clock;
 
-/// The tables of a deployment.
-pub struct Tables {
-    pub connection: Connection,
-    pub claims: Claims,
-    pub rows: Rows,
-    pub counters: Counters,
-    /// What is stored about the log of changes.
-    pub changes: Changes,
-    pub checkpoints: Checkpoints,
-    pub recounts: Recounts,
-    pub stream: Streams,
-}
-
-impl Tables {
-    pub(crate) fn over(connection: &Connection, clock: Clock) -> Self {
-        Self {
-            connection: connection.clone(),
-            claims: Claims::new(connection, clock),
-            rows: Rows::new(connection),
-            counters: Counters::new(connection),
-            changes: Changes::new(connection),
-            checkpoints: Checkpoints::new(connection),
-            recounts: Recounts::new(connection),
-            stream: Streams::new(connection),
-        }
-    }
-
-    /// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
-    /// younger than a day, and a loss in a shard of that age that does not appear in the log would be noticed by its age alone.
-    pub(crate) async fn trim(&self, emulator: &Emulator) -> anyhow::Result<usize> {
-        let label = self.stream.info().await?.label;
-        let logged = self.changes.shards(&label).await?.into_iter().filter(|stored| stored.fed.to.is_some());
-        // A shard that is gone has no records.
-        Ok(logged.map(|stored| emulator.trim("likes", Some(stored.shard.id().as_str()), None).unwrap_or(0)).sum())
-    }
+/// Removes all records of the stream shards that appear in the log, and returns their number. DynamoDB trims no record
+/// younger than a day, and a loss in a shard of that age that does not appear in the log would be noticed by its age alone.
+pub(crate) async fn trim(tables: &Stores, emulator: &Emulator) -> anyhow::Result<usize> {
+    let label = tables.stream.info().await?.label;
+    let logged = tables.changes.shards(&label).await?.into_iter().filter(|stored| stored.fed.to.is_some());
+    // A shard that is gone has no records.
+    Ok(logged.map(|stored| emulator.trim("likes", Some(stored.shard.id().as_str()), None).unwrap_or(0)).sum())
 }
 
 /// Runs `look` while no request fails and none is late, so that no time passes meanwhile.

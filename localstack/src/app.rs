@@ -84,8 +84,8 @@ async fn begin(
     let api = wanted.api.local_addr()?;
     let engines = Box::pin(Engines::open(args, wanted, host)).await?;
     // Services that only read would wait for those that write to say how many shards there are.
-    Deployment { tables: &engines.store.connection, shards: args.store.shards }.create(host).await?;
-    let counters = counters::define(&engines.store.checkpoints, host).await?;
+    Deployment { tables: &engines.store.tables.connection, shards: args.store.shards }.create(host).await?;
+    let counters = counters::define(&engines.store.tables.checkpoints, host).await?;
     Ok(Local::new(engines, counters, api, load, args.sum_policy, services, host))
 }
 
@@ -140,7 +140,7 @@ async fn remind(local: Arc<Local>, every: Duration, stop: Stop) -> anyhow::Resul
     loop {
         stop.unless_requested(local.clock.sleep(every)).await?;
         // A request that fails is made again the next time.
-        let _ = stop.unless_requested(local.engines.store.recounts.enqueue_audit(local.clock.now())).await?;
+        let _ = stop.unless_requested(local.engines.store.tables.recounts.enqueue_audit(local.clock.now())).await?;
     }
 }
 

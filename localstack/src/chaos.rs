@@ -77,7 +77,7 @@ impl Chaos {
             Deed::ShardsRolled => self.emulator.roll_shards(likes, None).is_ok(),
             Deed::Killed(name) => services.kill(name),
             // A request that fails is made another time.
-            Deed::RecountAsked => engines.store.recounts.enqueue_audit(clock.now()).await.is_ok(),
+            Deed::RecountAsked => engines.store.tables.recounts.enqueue_audit(clock.now()).await.is_ok(),
             Deed::CacheEmptied => {
                 engines.cache.empty();
                 true

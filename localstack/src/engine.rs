@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use tally_adapters::dynamodb::changes::Changes as Log;
-use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::counters::Counters;
-use tally_adapters::dynamodb::{self, Connection};
+use tally_adapters::dynamodb::{self, Connection, Stores};
 use tally_adapters::{kafka, memory, redis};
 use tally_core::backoff::Backoff;
 use tally_core::ids::CachePrefix;
 use tally_core::ports::{Outcome, TopicReader as _};
 use tally_emulator::Emulator;
-use tally_service::{Clock, Host, Secret, Stage, Stop};
+use tally_service::{Host, Secret, Stage, Stop};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -57,20 +54,11 @@ pub(crate) struct Kafka {
 
 /// DynamoDB, and the tables in it.
 pub(crate) struct Store {
-    pub(crate) connection: Connection,
+    pub(crate) tables: Stores,
     /// The embedded engine, where there is one.
     pub(crate) emulator: Option<Emulator>,
     /// The address that people are told.
     pub(crate) url: String,
-    /// The local stack only reads them.
-    pub(crate) claims: Claims,
-    pub(crate) rows: dynamodb::Rows,
-    pub(crate) counters: Counters,
-    /// What is stored of the log of changes.
-    pub(crate) log: Log,
-    pub(crate) checkpoints: dynamodb::Checkpoints,
-    pub(crate) stream: dynamodb::Streams,
-    pub(crate) recounts: dynamodb::Recounts,
     /// How long the stream shows what it tells of.
     pub(crate) kept: Duration,
 }
@@ -90,7 +78,7 @@ impl Engines {
         let kafka = Kafka::open(kafka, !args.no_trends, host).await?;
         let store = Store::open(store, &table_prefix, host).await?;
         let cache = open_cache(args.redis.as_ref(), &table_prefix, host)?;
-        host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.connection)).await?;
+        host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.tables.connection)).await?;
         Ok(Self { kafka, store, cache, table_prefix })
     }
 
@@ -151,34 +139,20 @@ impl Store {
                     Ok(served.serve(listener, async move { stop.requested().await }).await?)
                 });
                 let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
-                Ok(Self::over(connection, Some(emulator), format!("http://{address}"), kept, host.clock()))
+                let tables = Stores::over(&connection, host.clock());
+                Ok(Self { tables, emulator: Some(emulator), url: format!("http://{address}"), kept })
             }
             StoreEngine::At(url) => {
                 let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
-                Ok(Self::over(Connection::open(&settings).await, None, url, KEPT, host.clock()))
+                let tables = Stores::over(&Connection::open(&settings).await, host.clock());
+                Ok(Self { tables, emulator: None, url, kept: KEPT })
             }
-        }
-    }
-
-    fn over(connection: Connection, emulator: Option<Emulator>, url: String, kept: Duration, clock: Clock) -> Self {
-        Self {
-            claims: Claims::new(&connection, clock),
-            rows: dynamodb::Rows::new(&connection),
-            counters: Counters::new(&connection),
-            log: Log::new(&connection),
-            checkpoints: dynamodb::Checkpoints::new(&connection),
-            stream: dynamodb::Streams::new(&connection),
-            recounts: dynamodb::Recounts::new(&connection),
-            connection,
-            emulator,
-            url,
-            kept,
         }
     }
 
     /// The name of the table of rows.
     pub(crate) fn likes(&self) -> &str {
-        &self.connection.tables().likes
+        &self.tables.connection.tables().likes
     }
 }
 

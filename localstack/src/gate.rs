@@ -183,7 +183,7 @@ pub(crate) async fn follow_claims(local: Arc<Local>, stop: Stop) -> anyhow::Resu
     let Local { engines, gate, sums, clock, .. } = &*local;
     loop {
         // Where they cannot be read now, writers wait until the next look.
-        let claims = stop.unless_requested(engines.store.claims.all(TOPIC, gate.partitions())).await?;
+        let claims = stop.unless_requested(engines.store.tables.claims.all(TOPIC, gate.partitions())).await?;
         for (index, claim) in (0..).zip(claims.iter().flatten()) {
             if let Some(kept) = &claim.kept {
                 gate.passed(index, kept.safe);

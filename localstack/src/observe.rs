@@ -88,7 +88,7 @@ impl Observer {
         if seen.trending.is_none() {
             seen.trending = self.trending().await;
         }
-        if let Ok(losses) = store.log.losses().await {
+        if let Ok(losses) = store.tables.changes.losses().await {
             seen.open_gaps = losses.open().count();
         }
         if let Ok(shards) = self.shards(now).await {
@@ -174,9 +174,9 @@ impl Observer {
 
     async fn shards(&self, now: UnixMillis) -> Outcome<Vec<StreamShard>> {
         let store = &self.local.engines.store;
-        let label = store.stream.info().await?.label;
-        let stored = store.log.shards(&label).await?;
-        let listed = store.stream.shards(&label).await?;
+        let label = store.tables.stream.info().await?.label;
+        let stored = store.tables.changes.shards(&label).await?;
+        let listed = store.tables.stream.shards(&label).await?;
         Ok(tree(&stored, listed, now))
     }
 }
@@ -260,7 +260,7 @@ pub(super) struct Recounts {
 impl Recounts {
     /// One look. What cannot be read now stays as it was seen last.
     pub(super) async fn look(&mut self, store: &Store) {
-        let Ok(runs) = store.recounts.runs(RUNS).await else { return };
+        let Ok(runs) = store.tables.recounts.runs(RUNS).await else { return };
         self.drift = drift(&runs);
         if let Some(run) = runs.iter().find(|run| run.scope == RunScope::Audit) {
             self.recount = Some(recount(run));
@@ -325,7 +325,7 @@ fn post_of(key: &str) -> &str {
 async fn corrected(store: &Store, posts: &[PostId]) -> Vec<Corrected> {
     let mut all = Vec::new();
     for post in posts {
-        if let Ok(lines) = store.recounts.ledger(&CounterId::likes(post.clone()), LINES).await {
+        if let Ok(lines) = store.tables.recounts.ledger(&CounterId::likes(post.clone()), LINES).await {
             all.extend(together(&lines));
         }
     }

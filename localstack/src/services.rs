@@ -230,7 +230,7 @@ fn keep(host: &Host, stage: Stage, service: &Arc<Service>, start: Start) {
 }
 
 fn consumer_of(engines: &Engines, plan: &Plan) -> Start {
-    let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
+    let (connection, kafka) = (engines.store.tables.connection.clone(), engines.kafka.settings.clone());
     let mut settings = consumer::ReadSettings::default();
     settings.topics.likes.topic = TOPIC.to_owned();
     settings.topics.dead_letter_topic = Some(DEAD_LETTERS.to_owned());
@@ -243,7 +243,7 @@ fn consumer_of(engines: &Engines, plan: &Plan) -> Start {
 }
 
 fn streamer_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
-    let (connection, prefix) = (&engines.store.connection, &engines.table_prefix);
+    let (connection, prefix) = (&engines.store.tables.connection, &engines.table_prefix);
     let group = streamer::group_of(prefix);
     let log = streamer::LogPorts::over(&engines.kafka.settings, CHANGES, &group, connection)?;
     let mut ports = streamer::Ports::over(connection, log);
@@ -266,7 +266,7 @@ fn reader(engines: &Engines, topic: &str) -> anyhow::Result<Arc<dyn TopicReader>
 
 /// Windows that fill while a person looks on.
 fn trends_of(engines: &Engines) -> Start {
-    let (connection, kafka) = (engines.store.connection.clone(), engines.kafka.settings.clone());
+    let (connection, kafka) = (engines.store.tables.connection.clone(), engines.kafka.settings.clone());
     let group = trends::group_of(&engines.table_prefix);
     let windows = WINDOWS.map(|window| window.parse().expect("it is a window"));
     let rules = trends::Rules {
@@ -284,7 +284,7 @@ fn trends_of(engines: &Engines) -> Start {
 
 fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
     let log = recount::LogPorts::open(&engines.kafka.settings, CHANGES)?;
-    let ports = recount::Ports::over(&engines.store.connection, log);
+    let ports = recount::Ports::over(&engines.store.tables.connection, log);
     let shards = plan.shards;
     Ok(Box::new(move |host| {
         let (scope, rules) = (recount::Scope::Watch, recount::Rules::default());
@@ -295,7 +295,7 @@ fn recount_of(engines: &Engines, plan: &Plan) -> anyhow::Result<Start> {
 
 fn api_of(engines: &Engines, plan: Plan, producer: Arc<dyn Producer>) -> anyhow::Result<Start> {
     let boards = engines.kafka.lists.then(|| reader(engines, BOARDS)).transpose()?;
-    let mut ports = api::Ports::over(&engines.store.connection);
+    let mut ports = api::Ports::over(&engines.store.tables.connection);
     ports.cache = Some(Arc::new(engines.cache.clone()));
     ports.producer = Some(producer);
     let shards = plan.shards;

@@ -102,20 +102,20 @@ impl Local {
             bail!(Refusal("drift is at most a million likes either way, and not none".to_owned()));
         }
         let store = &self.engines.store;
-        if !inject_drift(&store.connection, &post, by).await.context("cannot change the counter")? {
+        if !inject_drift(&store.tables.connection, &post, by).await.context("cannot change the counter")? {
             bail!(Refusal(format!("{post} has never been liked, so it has no counter")));
         }
         self.injected.fetch_add(by.unsigned_abs(), Ordering::Relaxed);
         self.happened.note(Deed::DriftInjected);
         // The next like of the post would bring the number to the cache; a person should not have to wait for one.
-        if let Ok(Some(config)) = store.log.config().await {
+        if let Ok(Some(config)) = store.tables.changes.config().await {
             self.engines.cache.forget(partition_of(id.post.as_bytes(), config.partitions), &id);
         }
         Ok(format!("{post} is off by {by:+}: a recount will find out"))
     }
 
     async fn recount(&self) -> anyhow::Result<String> {
-        self.engines.store.recounts.enqueue_audit(self.clock.now()).await?;
+        self.engines.store.tables.recounts.enqueue_audit(self.clock.now()).await?;
         self.happened.note(Deed::RecountAsked);
         Ok("a recount of everything is queued: it begins within seconds".to_owned())
     }

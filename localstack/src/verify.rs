@@ -131,7 +131,7 @@ impl Verify<'_> {
             Some(_) => Some(self.lists(&rows, &mut differences).await?),
             None => None,
         };
-        let drift = observe::drift(&engines.store.recounts.runs(u32::MAX).await?);
+        let drift = observe::drift(&engines.store.tables.recounts.runs(u32::MAX).await?);
         if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
             differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }
@@ -183,7 +183,7 @@ impl Verify<'_> {
 
     /// Up to when everything written to the likes table is in the counters.
     async fn read_up_to(&self) -> Option<UnixMillis> {
-        let log = &self.0.engines.store.log;
+        let log = &self.0.engines.store.tables.changes;
         let partitions = log.config().await.ok()??.partitions;
         let standings = log.standings(partitions).await.ok()?;
         if standings.len() < partitions as usize {
@@ -195,10 +195,10 @@ impl Verify<'_> {
     /// The tables, compared with the ledger and with each other.
     async fn tables(&self) -> anyhow::Result<(Rows, CountsTable, Differences)> {
         let (store, ledger) = (&self.0.engines.store, &self.0.ledger);
-        let shards = store.checkpoints.config(None).await?;
+        let shards = store.tables.checkpoints.config(None).await?;
         let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
         loop {
-            let page = store.rows.scan(WHOLE, after.as_ref()).await?;
+            let page = store.tables.rows.scan(WHOLE, after.as_ref()).await?;
             page.items.iter().for_each(|row| rows.take(row, &ledger.names, shards));
             after = page.next;
             if after.is_none() {
@@ -207,7 +207,7 @@ impl Verify<'_> {
         }
         let (mut counters, mut after) = (BTreeMap::new(), None);
         loop {
-            let page = store.counters.scan(WHOLE, after.as_ref()).await?;
+            let page = store.tables.counters.scan(WHOLE, after.as_ref()).await?;
             for (post, counter) in page.items {
                 counters.insert(post, counter?);
             }
@@ -231,7 +231,7 @@ impl Verify<'_> {
         differences: &mut Differences,
     ) -> anyhow::Result<ComparedRegions> {
         let (theirs, there, mut found) = us.tables().await?;
-        let drift = observe::drift(&us.0.engines.store.recounts.runs(u32::MAX).await?);
+        let drift = observe::drift(&us.0.engines.store.tables.recounts.runs(u32::MAX).await?);
         if drift.corrected > 0 {
             found.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }

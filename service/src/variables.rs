@@ -233,7 +233,7 @@ mod tests {
         let accepted = [
             ("TALLY_OWN", ""),
             ("TALLY_LISTENERS", "1"),
-            ("TALLY_TEST_EVENTS", "1"),
+            ("TALLY_TEST_STOPS", "1"),
             ("HOME", "/"),
             ("TALLY_CONSUMER_SERVICE_HOST", "10.0.0.1"),
             ("TALLY_CONSUMER_SERVICE_PORT_ADMIN", "9091"),

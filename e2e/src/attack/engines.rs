@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use parking_lot::Mutex;
-use tally_adapters::dynamodb::{Checkpoints, Connection, Settings, ensure_tables};
+use tally_adapters::dynamodb::{Checkpoints, Connection, Settings, Stores, ensure_tables};
 use tally_adapters::kafka;
 use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
@@ -24,7 +24,6 @@ use crate::attack::ledger::definitions;
 use crate::attack::proxy::{Mode, Protocol, Proxy};
 use crate::simulation::events::TOPIC;
 use crate::simulation::history::History;
-use crate::tables::Tables;
 
 const PARTITIONS: u32 = 12;
 /// The log of changes.
@@ -66,7 +65,7 @@ pub(crate) struct Engines {
     /// The history of the rows of every post.
     pub(crate) history: History,
     /// The prefix of the tables of the current deployment, and the tables.
-    deployment: Mutex<(&'static str, Arc<Tables>)>,
+    deployment: Mutex<(&'static str, Arc<Stores>)>,
     _cluster: Option<kafka::Embedded>,
 }
 
@@ -140,7 +139,7 @@ impl Engines {
         let api_tables = Proxy::start(tasks, tables, Protocol::Any).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
-            deployment: Mutex::new(("", Arc::new(Tables::over(&connection, clock)))),
+            deployment: Mutex::new(("", Arc::new(Stores::over(&connection, clock)))),
             clock,
             emulator,
             broker,
@@ -170,7 +169,7 @@ impl Engines {
     }
 
     /// The tables of the current deployment.
-    pub(crate) fn tables(&self) -> Arc<Tables> {
+    pub(crate) fn tables(&self) -> Arc<Stores> {
         Arc::clone(&self.deployment.lock().1)
     }
 
@@ -178,7 +177,7 @@ impl Engines {
     pub(crate) fn move_to(&self, prefix: &'static str) {
         let (settings, now) = (Settings::local(prefix), self.clock.now());
         let connection = Connection::in_process(&settings, self.emulator.http_client(), now);
-        *self.deployment.lock() = (prefix, Arc::new(Tables::over(&connection, self.clock)));
+        *self.deployment.lock() = (prefix, Arc::new(Stores::over(&connection, self.clock)));
     }
 
     /// The current cache of the deployment, without a proxy, if Redis is installed.

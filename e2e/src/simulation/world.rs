@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
-use tally_adapters::dynamodb::{self, Connection, Consistency, ScannedRow, Segment, Settings};
+use tally_adapters::dynamodb::{self, Connection, Consistency, ScannedRow, Segment, Settings, Stores};
 use tally_adapters::memory::PartitionCache;
 use tally_adapters::memory::log::Broker;
 use tally_consumer::letter::Letter;
@@ -33,7 +33,7 @@ use crate::simulation::registers::{Registers, Writes};
 use crate::simulation::trace::Trace;
 use crate::simulation::wire::Wire;
 use crate::simulation::wire::tampered::Remembered;
-use crate::tables::{self, Tables};
+use crate::tables;
 
 /// The capacity of the cache in counters.
 const CACHED: usize = 10_000;
@@ -61,7 +61,7 @@ pub(crate) struct World {
     /// Runs the harness's own tasks.
     pub(crate) host: Host,
     /// The harness's own access to the tables, without the faults of processes.
-    pub(crate) calm: Tables,
+    pub(crate) calm: Stores,
 }
 
 /// The settings of a process's clients. They make one attempt, since the SDK's own retries are not drawn from the seed and
@@ -122,7 +122,7 @@ impl World {
             pulse: Pulse::new(),
             place,
             host: Host::new("harness").with_clock(clock),
-            calm: Tables::over(&connection, clock),
+            calm: Stores::over(&connection, clock),
         })
     }
 

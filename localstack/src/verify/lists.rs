@@ -146,7 +146,7 @@ impl Verify<'_> {
     }
 
     async fn evidence(&self) -> anyhow::Result<Evidence> {
-        let losses = self.0.engines.store.log.losses().await?;
+        let losses = self.0.engines.store.tables.changes.losses().await?;
         let losses = losses.0.keys().map(|number| number.0 / 1000).collect();
         let since = self.0.began.0.div_ceil(1000);
         let kept = self.0.clock.now().0.saturating_sub(self.0.engines.store.kept.as_millis().try_into()?);
@@ -158,12 +158,12 @@ impl Verify<'_> {
     /// Everything that the stream still shows.
     async fn oracle(&self) -> anyhow::Result<Oracle> {
         let store = &self.0.engines.store;
-        let label = store.stream.info().await?.label;
+        let label = store.tables.stream.info().await?.label;
         let mut oracle = Oracle::default();
-        for shard in store.stream.shards(&label).await? {
-            let mut iterator = store.stream.iterator(&label, &shard.id, Position::Oldest).await?;
+        for shard in store.tables.stream.shards(&label).await? {
+            let mut iterator = store.tables.stream.iterator(&label, &shard.id, Position::Oldest).await?;
             loop {
-                let page = store.stream.records(&iterator, 1_000).await?;
+                let page = store.tables.stream.records(&iterator, 1_000).await?;
                 for entry in page.records.iter().filter_map(read).filter_map(|record| Entry::of(&record)) {
                     let Effect::Weighed { before, after, .. } = entry.effect else { continue };
                     let [before, after] = [before, after].map(|side| (side.region, side.weight));

@@ -19,7 +19,7 @@ use crate::attack::proxy::Mode;
 use crate::attack::stage::Stage;
 use crate::attack::{engines, laws};
 use crate::simulation::Draws;
-use crate::tables::switch_stream;
+use crate::tables::{self, switch_stream};
 
 /// The shortest and the longest time in milliseconds for which the API is stopped.
 const SHORTEST: u64 = 1_000;
@@ -94,7 +94,7 @@ async fn trim(stage: &Stage) -> anyhow::Result<()> {
     let streamers: Vec<_> = stage.fleet.of(Service::Streamer).map(|slot| slot.process()).collect();
     streamers.iter().try_for_each(|streamer| streamer.signal(Signal::STOP))?;
     stage.changed(LOST).await?;
-    let trimmed = stage.engines.tables().trim(&stage.engines.emulator).await?;
+    let trimmed = tables::trim(&stage.engines.tables(), &stage.engines.emulator).await?;
     ensure!(trimmed > 0, "no record was trimmed");
     streamers.iter().try_for_each(|streamer| streamer.signal(Signal::CONT))
 }

@@ -19,7 +19,7 @@ use crate::simulation::journal::CHANGES;
 use crate::simulation::laws::{Quiet, exact, weights};
 use crate::simulation::lists::GROUP;
 use crate::simulation::world::World;
-use crate::tables::switch_stream;
+use crate::tables::{switch_stream, trim};
 
 /// How long the log is unavailable.
 const AWAY: Duration = Duration::from_secs(10 * 60 + 30);
@@ -201,7 +201,7 @@ impl Driver {
     /// Trims the stream, and returns whether that removed records.
     pub(super) async fn trim(&mut self) -> anyhow::Result<bool> {
         let World { calm, emulator, .. } = &*self.world;
-        Ok(self.world.calmly(calm.trim(emulator)).await? > 0)
+        Ok(self.world.calmly(trim(calm, emulator)).await? > 0)
     }
 
     /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed.
