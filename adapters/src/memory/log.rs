@@ -16,10 +16,9 @@ use tally_core::ports::log::{
 };
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, Partition, TopicId};
-use tally_service::Clock;
 use tokio::sync::watch;
 
-pub use self::transactions::Transactions;
+pub use self::transactions::{Stamping, Transactions};
 use state::{Assignment, Member, Notice, State, Stored, Topic};
 
 /// How many records one read returns at most.
@@ -335,16 +334,6 @@ impl Drop for Handle {
 impl Producer for Broker {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         self.write(record, UnixMillis(0))
-    }
-}
-
-/// A producer that gives each record the time of its append.
-pub struct Stamping(pub Broker, pub Clock);
-
-#[async_trait]
-impl Producer for Stamping {
-    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
-        self.0.write(record, self.1.now())
     }
 }
 

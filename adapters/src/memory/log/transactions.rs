@@ -1,5 +1,5 @@
-//! Transactions and compaction of the broker in memory. A transaction is written in one step, by the last process that
-//! took its name over.
+//! Transactions, time stamps and compaction of the broker in memory. A transaction is written in one step, by the last
+//! process that took its name over.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
-use tally_core::ports::log::{self, Outgoing};
+use tally_core::ports::log::{self, Outgoing, Producer, Written};
 use tally_core::time::UnixMillis;
+use tally_service::Clock;
 
 use super::Broker;
 use super::state::Message;
@@ -42,6 +43,16 @@ impl Broker {
                 stored.records.push(Message { is_mark: true, ..Message::default() });
             }
         });
+    }
+}
+
+/// A producer that gives each record the time of its append.
+pub struct Stamping(pub Broker, pub Clock);
+
+#[async_trait]
+impl Producer for Stamping {
+    async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
+        self.0.write(record, self.1.now())
     }
 }
 
