@@ -72,7 +72,7 @@ async fn a_change_is_on_the_ledger_with_who_and_why_and_what_it_came_to() {
     stage.does("audit start", 0, []).await;
     assert!(stage.recounts.audit_queued().await.unwrap().is_some());
     let line = stage.recounts.operations(9).await.unwrap().remove(0);
-    assert_eq!((line.by.as_str(), line.why.as_str(), line.command.as_str()), ("anna", "test", "audit start"));
+    assert_eq!((line.by.as_str(), line.why.as_str(), line.command.as_str()), ("anna", "a test", "audit start"));
     assert_eq!(line.ended.as_deref(), Some("queued: see tally audit watch"));
     let many = Operation { command: "import".into(), ended: Some("2 written\n1 rejected\n".into()), ..line };
     stage.recounts.put_operation(&many).await.unwrap();

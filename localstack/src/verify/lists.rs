@@ -187,8 +187,10 @@ impl Verify<'_> {
             for (index, region) in names.regions.iter().enumerate() {
                 let by_stream = oracle.totals(&definition.name, Some(region));
                 let mut made = BTreeMap::<usize, i64>::new();
-                let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
-                of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
+                if matches!(counted, Counted::Replies | Counted::Uses) {
+                    let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
+                    of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
+                }
                 let users = |subject| ledger.users(counted).count_from(subject, index);
                 for (subject, id) in names.subjects(counted).iter().enumerate() {
                     let said = match counted {
