@@ -251,7 +251,8 @@ def model(name):
     yield f"### `{name}`\n\n{MODELED[name]}\n"
     yield "Holds: " + ", ".join(f"`{test}`" for test, body in runs if "Rule::" not in body) + ".\n"
     common = " or ".join(f"`{test}`" for test, _ in runs if test.startswith("each_rule_"))
-    yield f"Rules, with what happens without each, as {common} shows, or the test that leaves it out:\n" if common else "Rules:\n"
+    shown = f"what happens without it (tested by {common}), or " if common else ""
+    yield f"Rules. After each: {shown}the test that leaves it out.\n"
     yield from (f"- {plain(doc)}: {', '.join(needed_by[rule])}" for rule, doc in rules)
     yield ""
 

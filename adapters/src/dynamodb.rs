@@ -50,7 +50,7 @@ pub use usual::Usual;
 pub use watch::TablesWatch;
 pub(crate) use watch::Watch;
 
-/// All stores over the tables of one deployment, for tools that look at several of them.
+/// The stores that tools use to look at a deployment.
 pub struct Stores {
     pub connection: Connection,
     pub claims: Claims,

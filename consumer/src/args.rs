@@ -161,11 +161,9 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_named_at_once() {
-        let bad =
-            "--batch-rows 26 --batch-bytes 0 --tombstones 59m --concurrency 10001 --sasl plain --tls-key /nowhere";
+        let bad = "--linger soon --batch-rows 26 --batch-bytes 0 --tombstones 59m --concurrency 10001 --sasl plain --tls-key /nowhere";
         let said = Args::checked(&bad.split(' ').collect::<Vec<_>>()).unwrap_err();
-        let named =
-            "brokers batch-rows batch-bytes tombstones concurrency sasl-user sasl-password tls-key tls-certificate";
+        let named = "brokers linger batch-rows batch-bytes tombstones concurrency sasl-user sasl-password tls-key tls-certificate";
         for flag in named.split(' ') {
             assert!(said.contains(&format!("--{flag} ")), "{flag}: {said}");
         }

@@ -208,7 +208,7 @@ impl Held {
 
     /// Finishes what is under way while there is time for it, and stores how far that came.
     async fn drain(&mut self, leave: Revocation, stop: &Stop) -> End {
-        // Another member may have the partition, or the process ends now: nothing may be finished.
+        // Another member may own the partition, or the grace period is over: nothing is finished any more.
         if leave == Revocation::Lost {
             return End::Left;
         }

@@ -1,5 +1,4 @@
-//! The harness's own access to the tables of a deployment, beside that of the services: clients, and requests without faults
-//! or delays for what operators and tests do by hand.
+//! Requests of the harness without faults or delays, for what operators and tests do by hand.
 
 use std::future::Future;
 

@@ -23,7 +23,8 @@ impl Emulator {
         SharedHttpClient::new(InProcess { emulator: self.clone(), read_timeout: None })
     }
 
-    /// As [`http_client`](Self::http_client), for a machine whose requests `pass` sends on.
+    /// As [`http_client`](Self::http_client), but each request goes to `pass`, which may record or change it, and forwards
+    /// it to the connector.
     pub fn http_client_through<P>(&self, pass: P) -> SharedHttpClient
     where
         P: Fn(HttpRequest, &SharedHttpConnector) -> HttpConnectorFuture + Clone + Send + Sync + 'static,
@@ -76,7 +77,7 @@ impl HttpConnector for InProcess {
     }
 }
 
-/// A way to the emulator.
+/// A connector that calls `pass` for each request.
 struct Through<P> {
     far: SharedHttpConnector,
     pass: P,

@@ -1,5 +1,6 @@
 //! The test harness: the tables of a deployment in an emulated DynamoDB, in this process and without sockets, so that a run
-//! with paused time is reproducible; and programs as processes, which use the same tables over a port.
+//! with paused time is reproducible; and programs as processes, which use the same tables over a port. Also the
+//! ids, definitions and readers that tests share.
 
 mod counters;
 mod engines;
@@ -261,7 +262,8 @@ pub async fn every<T>(mut page: impl AsyncFnMut(Option<&Cursor>) -> Outcome<Page
     }
 }
 
-/// Reads a topic to its end. Returns runs of its records, each with the number of its partition, in the order of the partitions
+/// Reads a topic to its end, or to a read that finds nothing. Returns runs of its records, each with the number of its
+/// partition, in the order of the partitions
 /// and of their offsets.
 ///
 /// # Errors

@@ -41,6 +41,7 @@ pub(super) fn key(id: &str) -> Item {
 /// partition, an item per topic and an item per stream shard of the last days.
 pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<Item>> {
     let table = connection.checkpoints();
+    // The SDK's paginator hands pages over between tasks, which changes the order of events in every seeded schedule.
     let (mut found, mut start) = (Vec::new(), None);
     loop {
         let scan = table.scan(None).filter_expression("begins_with(#id,:prefix)").set_exclusive_start_key(start);

@@ -274,6 +274,7 @@ impl Remains {
     /// The table cannot be read, or a row is not what it has to be.
     pub async fn read(connection: &Connection) -> Outcome<Self> {
         let (table, mut found, mut start) = (connection.likes(), Self::default(), None);
+        // Without the SDK's paginator, as in `checkpoints::under`.
         loop {
             let scan = table.scan(Some("#pk,#user_id,#v,#to")).set_exclusive_start_key(start);
             let reply = scan.send().await.map_err(|error| table.fault(&error))?;

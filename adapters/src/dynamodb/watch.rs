@@ -125,8 +125,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Waits until the tables are those that the deployment was created over, and returns the task that watches them. It
-    /// stores losses that it finds if it
-    /// `stores_losses`, in a process that may write what is stored of the log.
+    /// stores losses that it finds if it `stores_losses`, in a process that may write what is stored of the log.
     pub(crate) async fn begin(
         connection: &Connection,
         shards: ShardCount,

@@ -78,6 +78,7 @@ impl Source {
     }
 
     fn configured(settings: &Settings, config: &ClientConfig, topic: &str) -> Outcome<Self> {
+        // First: dropping a consumer blocks, so nothing may fail once there is one.
         let ends = Arc::new(reader::client_of_ends(settings)?);
         let ((changed, changes), (asked, commands)) = (unbounded_channel(), unbounded_channel());
         let consumer = config.create_with_context(Context::new(settings).reporting(changed));

@@ -118,12 +118,12 @@ impl Link {
     }
 }
 
-/// Returns whether the server refused the login or the database when the connection was set up. For a refused database
-/// the client has a text, and no kind of its own.
+/// Returns whether the server refused the login or the database when the connection was set up. Where the client has no
+/// kind for that, it has a text: "refused to authenticate", "refused to switch database".
 fn is_refusal(error: &RedisError) -> bool {
-    let of_database = || error.to_string().contains("refused to switch database");
+    let is_said = || error.to_string().contains("Redis server refused to");
     error.kind() == ErrorKind::AuthenticationFailed
-        || (error.kind() == ErrorKind::Server(ServerErrorKind::ResponseError) && of_database())
+        || (error.kind() == ErrorKind::Server(ServerErrorKind::ResponseError) && is_said())
 }
 
 /// Returns how long a call may take if each answer may take `timeout`.
@@ -205,6 +205,15 @@ mod tests {
             advance(MOMENT).await;
         }
         began.elapsed()
+    }
+
+    #[test]
+    fn only_a_refused_set_up_replaces_the_connection_and_not_an_error_of_a_command() {
+        let answer = ErrorKind::Server(ServerErrorKind::ResponseError);
+        assert!(is_refusal(&(ErrorKind::AuthenticationFailed, "Password authentication failed").into()));
+        assert!(is_refusal(&(answer, "Redis server refused to switch database").into()));
+        assert!(!is_refusal(&(answer, "ERR unknown command").into()));
+        assert!(!is_refusal(&(ErrorKind::Io, "broken pipe").into()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -261,7 +261,8 @@ async fn processes_killed_at_random_are_exact() {
     let killed = Instant::now();
     world.exact(20).await;
     world.fresh().await;
-    assert!(killed.elapsed() < Duration::from_secs(60), "the leases are taken over after {:?}", killed.elapsed());
+    // A lease is taken over within seconds; a change waits for it.
+    assert!(killed.elapsed() < Duration::from_secs(60), "caught up only after {:?}", killed.elapsed());
     assert_eq!(world.tables.losses().await, [""; 0]);
     stop(running).await;
 }

@@ -9,6 +9,7 @@ mod stage;
 use std::time::Duration;
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use serde_json::json;
 use tally_emulator::{Fault, Rule};
 use tally_testkit::{eventually, sized};
 use tokio::time::Instant;
@@ -173,4 +174,14 @@ async fn sigterm_at_any_moment_ends_the_process_with_0_within_the_grace_period()
     }
     let last = stage.consumer(&[]);
     stage.ends_right(&last).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_without_its_stream_is_waited_for_by_name() {
+    let stage = Stage::set().await;
+    let off = json!({"TableName": "likes", "StreamSpecification": {"StreamEnabled": false}});
+    stage.engines.store.call("UpdateTable", off).await;
+    let consumer = stage.consumer(&[]);
+    consumer.says("table likes has no stream: it has to carry NEW_AND_OLD_IMAGES").await;
+    consumer.stop().await.unwrap();
 }
