@@ -208,20 +208,6 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_defaults_are_the_rules_of_a_process_that_is_told_nothing() {
-        let args = with(&[]).unwrap();
-        assert_eq!((args.settings, args.cache.settings("")), (Settings::default(), Ok(None)));
-        assert_eq!((args.changes.changes_topic.as_str(), args.likes.topic.as_str()), ("changes", "likes"));
-    }
-
-    #[test]
-    fn a_ladder_is_taken_as_it_is_told_and_a_bad_one_refused_by_name() {
-        let told = |text: &str| with(&["--milestones", text]).map(|args| args.settings.milestones);
-        assert_eq!(told("100,1000").unwrap().unwrap().to_string(), "100,1000");
-        assert!(told("1000,100").unwrap_err().contains("--milestones (TALLY_MILESTONES)"));
-    }
-
-    #[test]
     fn a_cache_is_named_or_switched_off_and_never_forgotten() {
         let at = |url: &str| Args::checked(&["--brokers", "b:9092", "--redis", url]);
         for missing in [Args::checked(&[]), at("")] {
@@ -239,9 +225,9 @@ mod tests {
 
     #[test]
     fn every_bad_setting_is_named_at_once() {
-        let error = Args::checked(&["--concurrency", "0", "--lease", "10ms", "--discover", "0", "--poll-idle", "11s"]);
-        let error = error.unwrap_err();
-        for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle"] {
+        let bad = "--concurrency 0 --lease 10ms --discover 0 --poll-idle 11s --milestones 1000,100";
+        let error = Args::checked(&bad.split(' ').collect::<Vec<_>>()).unwrap_err();
+        for flag in ["--redis", "--brokers", "--concurrency", "--lease", "--discover", "--poll-idle", "--milestones"] {
             assert!(error.contains(flag), "{flag}: {error}");
         }
     }
@@ -265,11 +251,5 @@ mod tests {
             let error = with(bad).unwrap_err();
             assert!(error.contains(flag), "{bad:?}: {error}");
         }
-    }
-
-    #[test]
-    fn without_leases_every_worker_reads_everything() {
-        assert_eq!(with(&["--no-leases"]).unwrap().settings.rules.lease(), None);
-        assert_eq!(with(&[]).unwrap().settings.rules.lease(), Some(Duration::from_secs(6)));
     }
 }

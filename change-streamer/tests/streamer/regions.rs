@@ -351,17 +351,3 @@ async fn an_alien_topic_is_named_and_nothing_of_it_is_counted_while_own_counts_g
     assert_eq!(worlds.us.standings(&region("eu")).await.len(), 0);
     stop(vec![us]).await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_fold_that_lost_its_partition_and_does_not_know_it_publishes_nothing() {
-    let (mut worlds, running) = Worlds::running(60, 6, 20).await;
-    // Another process takes the name over. The fold begins again, with the same result.
-    let deployment = worlds.eu.tables.changes().config().await.unwrap().unwrap().deployment;
-    for partition in 0..PARTITIONS {
-        let thief = worlds.eu.broker.transactions(&format!("tally/{}/counts/{partition}", deployment.0));
-        tally_core::ports::Transactions::take_over(&thief).await.unwrap();
-    }
-    worlds.eu.tables.churn(60, 6, 20).await;
-    worlds.equal(6).await;
-    stop(running).await;
-}
