@@ -84,25 +84,6 @@ impl Place {
         self.broker.send(out).await.unwrap();
     }
 
-    /// Copies what is new in another Region's topic, which begins here at the offsets of `copied`.
-    async fn mirror(&self, from: &Self, copied: &mut BTreeMap<u32, Offset>) {
-        let topic = format!("{}.counts", from.name);
-        let reader = from.broker.reader("mirror", "counts");
-        for (partition, log) in reader.logs().await.unwrap() {
-            let at = copied.entry(partition.index).or_insert(log.start);
-            while *at < log.end {
-                let records = reader.read(&partition, *at, log.end).await.unwrap();
-                let Some(last) = records.last_offset() else { break };
-                for record in records.iter() {
-                    let (partition, headers) = (Some(partition.index), &[][..]);
-                    let out = Outgoing { topic: &topic, partition, key: record.key, value: record.value, headers };
-                    self.broker.send(out).await.unwrap();
-                }
-                *at = last.next();
-            }
-        }
-    }
-
     /// Returns what this Region has stored of another Region's counter.
     async fn entry(&self, of: &Region, p: u64) -> Value {
         let id = post(p).in_region(of);
@@ -147,8 +128,17 @@ impl Worlds {
         (worlds, running)
     }
 
+    /// Copies what is new in the topic of `eu`.
     async fn mirror(&mut self) {
-        self.us.mirror(&self.eu, &mut self.copied).await;
+        for (index, run) in records(&self.eu.broker.reader("mirror", "counts")).await.unwrap() {
+            let next = self.copied.entry(index).or_default();
+            for record in run.between(*next, Offset(u64::MAX)) {
+                let (topic, partition, headers) = ("eu.counts", Some(index), &[][..]);
+                let out = Outgoing { topic, partition, key: record.key, value: record.value, headers };
+                self.us.broker.send(out).await.unwrap();
+                *next = record.offset.next();
+            }
+        }
     }
 
     /// Mirrors until every entry equals the rows of its Region, and the standings beside the entries have a time and no
