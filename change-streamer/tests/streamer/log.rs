@@ -168,59 +168,10 @@ impl World {
     }
 }
 
-/// Faults in some of all calls that relay and fold make.
-fn faults() -> Vec<Rule> {
-    let operations = [
-        "BatchExecuteStatement",
-        "BatchGetItem",
-        "UpdateItem",
-        "PutItem",
-        "GetItem",
-        "Query",
-        "GetRecords",
-        "GetShardIterator",
-        "DescribeStream",
-    ];
-    let rules = operations.into_iter().flat_map(|operation| {
-        let table = |rule: Rule| if operation == "PutItem" { rule.table("checkpoints") } else { rule };
-        [
-            table(Rule::new(Fault::Throttle).on(operation).chance(0.02)),
-            table(Rule::new(Fault::DropReply).on(operation).chance(0.02)),
-        ]
-    });
-    let ghost = Fault::Ghost { max_delay_ms: 60_000, hang_ms: 0 };
-    rules.chain([Rule::new(ghost).on("BatchExecuteStatement").chance(0.2)]).collect()
-}
-
-fn splitting() -> Config {
-    Config { seed: 3, shards: 4, split_after: Some(300), max_open_shards: 12, ..Config::default() }
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_processes_on_every_stream_shard_are_exact_while_everything_fails_now_and_then() {
-    let mut world = World::start(splitting()).await;
-    world.tables.store.faults(faults());
-    let running = ["a", "b"].map(|name| start(name, world.clock, true, world.ports())).into();
-    for _ in 0..12 {
-        world.tables.churn(150, 20, 40).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    world.tables.store.faults([]);
-    // The last late request may land a minute later.
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    world.exact(20).await;
-    world.fresh().await;
-    assert_eq!(world.tables.losses().await, [""; 0]);
-    let stats = world.tables.store.emulator.stats();
-    for fault in ["throttle", "drop_reply", "ghost"] {
-        assert!(stats.fired(fault) > 0, "{fault} never fired");
-    }
-    stop(running).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn processes_killed_at_random_are_exact() {
-    let mut world = World::start(splitting()).await;
+    let splitting = Config { seed: 3, shards: 4, split_after: Some(300), max_open_shards: 12, ..Config::default() };
+    let mut world = World::start(splitting).await;
     let mut running = vec![world.run("a"), world.run("b")];
     for nth in 0..12 {
         world.tables.churn(150, 20, 40).await;

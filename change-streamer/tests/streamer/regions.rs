@@ -165,25 +165,6 @@ impl Worlds {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_entries_of_another_region_equal_its_rows_also_while_its_folds_are_killed() {
-    let mut worlds = Worlds::new().await;
-    let mut eu = vec![worlds.eu.run("eu-a", &[]), worlds.eu.run("eu-b", &[])];
-    let us = worlds.us.run("us-a", &["eu"]);
-    for nth in 0..8 {
-        worlds.eu.tables.churn(60, 12, 20).await;
-        let wait = worlds.eu.tables.chance.up_to(Duration::from_millis(2500));
-        tokio::time::sleep(wait).await;
-        worlds.mirror().await;
-        let victim = usize::try_from(worlds.eu.tables.chance.token() % 2).unwrap();
-        eu.swap_remove(victim).kill().await;
-        eu.push(worlds.eu.run(&format!("eu-after-{nth}"), &[]));
-    }
-    worlds.equal(12).await;
-    eu.push(us);
-    stop(eu).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_partition_that_is_taken_back_before_its_reader_has_begun_is_let_go() {
     let worlds = Worlds::new().await;
     let us = worlds.us.run("us-a", &["ap"]);
