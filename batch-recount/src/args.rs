@@ -168,13 +168,6 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mode_everything_is_audited_by_the_default_rules() {
-        let args = Args::checked(&["--brokers", "b:9092"]).unwrap();
-        assert_eq!((args.scope(), args.rules, args.store.shards), (Scope::Audit, Rules::default(), None));
-        assert_eq!(args.changes.changes_topic, "changes");
-    }
-
-    #[test]
     fn each_mode_is_its_flag_and_two_exclude_each_other() {
         let post = |id: &str| PostId::new(id).unwrap();
         let posts = |counters: &[&str]| Scope::Posts {

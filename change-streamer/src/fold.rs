@@ -159,8 +159,6 @@ fn latest(untold: Vec<(CounterId, Value)>, values: Vec<(CounterId, Value)>) -> V
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-
     use async_trait::async_trait;
     use tally_adapters::memory::PartitionCache;
     use tally_core::cached::{FillToken, Got};
@@ -171,64 +169,38 @@ mod tests {
 
     use super::*;
 
-    /// A cache that now and then does not answer the fold.
+    /// A cache that is taken over and filled, and answers no write.
     #[derive(Default)]
-    struct Unsure {
-        cache: PartitionCache,
-        /// How many of the next writes are not answered.
-        silent: AtomicU32,
-        /// Whether the cache carries out the writes that it does not answer.
-        happens: AtomicBool,
-    }
+    struct Silent(PartitionCache);
 
     #[async_trait]
-    impl Cache for Unsure {
+    impl Cache for Silent {
         async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
-            self.cache.get(partition, counters).await
+            self.0.get(partition, counters).await
         }
 
         async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
-            self.cache.begin_fill(partition, counter).await
+            self.0.begin_fill(partition, counter).await
         }
 
         async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
-            self.cache.fill(partition, counter, token, value).await
+            self.0.fill(partition, counter, token, value).await
         }
 
         async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-            self.cache.take_over(partition, of, stated).await
+            self.0.take_over(partition, of, stated).await
         }
 
         async fn tell(
             &self,
-            partition: u32,
+            _: u32,
             take_over: &mut TakeOver,
-            values: &[(CounterId, Value)],
-            stated: Option<&StandingAt>,
+            _: &[(CounterId, Value)],
+            _: Option<&StandingAt>,
         ) -> Outcome<Told> {
-            if self.silent.load(Relaxed) == 0 {
-                return self.cache.tell(partition, take_over, values, stated).await;
-            }
-            self.silent.fetch_sub(1, Relaxed);
-            if self.happens.load(Relaxed) {
-                // The answer is lost, so the fold's own numbers stay as they are but for the one that was sent.
-                let mut copy = take_over.clone();
-                self.cache.tell(partition, &mut copy, values, stated).await?;
-            }
             take_over.stamp();
             Err(Fault::Transient("no answer".to_owned()))
         }
-    }
-
-    /// A fold's view of a cache, which has a value of the post `a`.
-    async fn told() -> (Arc<Unsure>, Cached, CounterId) {
-        let cache = Arc::new(Unsure::default());
-        let mut cached = Cached::new(Some(Arc::clone(&cache) as Arc<dyn Cache>), DeploymentId("test".into()), 0);
-        let post = CounterId::likes("a".parse().unwrap());
-        cached.tell(Vec::new(), &stated(1)).await;
-        let token = cache.begin_fill(0, &post).await.unwrap().expect("the cache was taken over");
-        assert!(cache.fill(0, &post, &token, &value(1)).await.unwrap());
-        (cache, cached, post)
     }
 
     fn place(offset: u64) -> Place {
@@ -244,46 +216,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn values_without_an_answer_are_told_again_and_nothing_is_forgotten() {
-        for happens in [false, true] {
-            let (cache, mut cached, post) = told().await;
-            cache.silent.store(2, Relaxed);
-            cache.happens.store(happens, Relaxed);
-            cached.tell(vec![(post.clone(), value(2))], &stated(3)).await;
-            cached.tell(vec![(post.clone(), value(3))], &stated(4)).await;
-            assert_eq!(cached.untold, [(post.clone(), value(3))]);
-            cached.tell(Vec::new(), &stated(5)).await;
-            let got = cache.get(0, std::slice::from_ref(&post)).await.unwrap();
-            assert_eq!(got.stated, Some(stated(5)), "happens: {happens}");
-            assert_eq!(got.values, [Some(value(3))], "happens: {happens}");
-            assert!(cached.untold.is_empty());
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn values_that_waited_are_not_told_under_another_take_over() {
-        let (cache, mut cached, post) = told().await;
-        cache.silent.store(1, Relaxed);
-        cached.tell(vec![(post.clone(), value(2))], &stated(3)).await;
-        cached.forget();
-        cached.tell(Vec::new(), &stated(9)).await;
-        let token = cache.begin_fill(0, &post).await.unwrap().expect("the cache was emptied");
-        cached.tell(Vec::new(), &stated(10)).await;
-        assert!(cache.fill(0, &post, &token, &value(8)).await.unwrap());
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn too_many_values_without_an_answer_empty_the_cache() {
-        let (cache, mut cached, post) = told().await;
-        let some = |from: usize| -> Vec<_> {
-            let posts = from..from + UNTOLD / 2 + 1;
-            posts.map(|nth| (CounterId::likes(format!("p-{nth}").parse().unwrap()), value(2))).collect()
-        };
-        cache.silent.store(2, Relaxed);
+        let cache = Arc::new(Silent::default());
+        let mut cached = Cached::new(Some(Arc::clone(&cache) as Arc<dyn Cache>), DeploymentId("test".into()), 0);
+        let post = |nth: usize| CounterId::likes(format!("p-{nth}").parse().unwrap());
+        let some = |from: usize| (from..from + UNTOLD / 2 + 1).map(|nth| (post(nth), value(2))).collect();
+        cached.tell(Vec::new(), &stated(1)).await;
+        let token = cache.begin_fill(0, &post(0)).await.unwrap().expect("the cache was taken over");
+        assert!(cache.fill(0, &post(0), &token, &value(1)).await.unwrap());
         cached.tell(some(0), &stated(3)).await;
         assert!(cached.hold.is_some());
         cached.tell(some(UNTOLD), &stated(4)).await;
-        let got = cache.get(0, std::slice::from_ref(&post)).await.unwrap();
+        let got = cache.get(0, &[post(0)]).await.unwrap();
         assert_eq!((got.stated, got.values), (Some(stated(4)), vec![None]));
         assert!(cached.untold.is_empty());
     }

@@ -8,7 +8,7 @@ mod reader;
 mod tip;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,7 +130,9 @@ const EVERY: Duration = Duration::from_millis(200);
 struct Ahead {
     /// How many bytes of a partition that may be; `None`: any number.
     most: Option<usize>,
-    sent: Mutex<BTreeMap<u32, VecDeque<(Offset, usize)>>>,
+    /// How many bytes each of these messages has, by its partition and offset.
+    sent: Mutex<BTreeMap<u32, BTreeMap<Offset, usize>>>,
+    /// Whether the relay has to wait before it writes more.
     held: watch::Sender<bool>,
 }
 
@@ -142,7 +144,7 @@ impl Ahead {
     /// Takes note of a message of so many bytes that was written.
     fn sent(&self, Written { partition, offset }: Written, bytes: usize) {
         if self.most.is_some() {
-            self.change(|sent| sent.entry(partition).or_default().push_back((offset, bytes)));
+            self.change(|sent| _ = sent.entry(partition).or_default().insert(offset, bytes));
         }
     }
 
@@ -151,23 +153,16 @@ impl Ahead {
         self.change(|sent| {
             for (partition, messages) in sent {
                 let folded = standings.get(partition).map_or(Offset(0), |stored| stored.at.offset());
-                while messages.front().is_some_and(|(offset, _)| *offset < folded) {
-                    messages.pop_front();
-                }
+                *messages = messages.split_off(&folded);
             }
         });
     }
 
-    /// Returns a flag that says whether the relay has to wait before it writes more.
-    fn held(&self) -> watch::Receiver<bool> {
-        self.held.subscribe()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, VecDeque<(Offset, usize)>>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, BTreeMap<Offset, usize>>)) {
         let mut sent = self.sent.lock();
         change(&mut sent);
-        let bytes = |messages: &VecDeque<(Offset, usize)>| messages.iter().map(|(_, bytes)| bytes).sum::<usize>();
-        let held = self.most.is_some_and(|most| sent.values().any(|messages| bytes(messages) > most));
+        let is_ahead = |most| sent.values().any(|messages| messages.values().sum::<usize>() > most);
+        let held = self.most.is_some_and(is_ahead);
         self.held.send_if_modified(|before| std::mem::replace(before, held) != held);
     }
 }
@@ -198,7 +193,7 @@ mod tests {
     #[test]
     fn a_relay_is_held_while_the_folds_are_more_than_so_many_bytes_behind_in_any_partition() {
         let ahead = Ahead::new(Some(100));
-        let held = ahead.held();
+        let held = ahead.held.subscribe();
         let written = |partition, offset| Written { partition, offset: Offset(offset) };
         for (partition, offset, is_held) in [(0, 0, false), (0, 1, false), (1, 0, false), (0, 2, true)] {
             ahead.sent(written(partition, offset), 50);
@@ -211,6 +206,6 @@ mod tests {
         assert!(!*held.borrow());
         let free = Ahead::new(None);
         free.sent(written(0, 0), 1 << 40);
-        assert!(!*free.held().borrow());
+        assert!(!*free.held.borrow());
     }
 }

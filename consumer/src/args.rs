@@ -135,12 +135,6 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_letter_topic_is_named_after_the_topic() {
-        let args = Args::checked(&["--brokers", "b:9092", "--topic", "likes2"]).unwrap();
-        assert_eq!(args.read.topics.letters(), "likes2.dlq");
-    }
-
-    #[test]
     fn a_group_belongs_to_its_deployment_unless_another_is_named() {
         let group = |args: &[&str]| {
             let args = Args::checked(&[&["--brokers", "b:9092"], args].concat()).unwrap();

@@ -8,21 +8,18 @@ use parking_lot::Mutex;
 use tally_core::event::partition_of;
 use tally_core::ports::log::Record;
 use tally_core::topic::{Offset, Partition};
+use tally_service::Seldom;
 
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Headers in which producers name themselves: CloudEvents' own, and two that are common.
 const SOURCES: [&str; 3] = ["ce_source", "client.id", "source"];
 
-/// When the process warned last, and which events there were since.
+/// How many events there were since the last warning, and the last of them.
 #[derive(Debug, Default)]
-pub(crate) struct Warning(Mutex<Told>);
-
-#[derive(Debug, Default)]
-struct Told {
-    at: Option<Duration>,
-    events: u64,
-    last: Option<Last>,
+pub(crate) struct Warning {
+    told: Seldom,
+    untold: Mutex<Option<(u64, Last)>>,
 }
 
 /// What the last event shows.
@@ -53,14 +50,14 @@ impl Last {
 impl Warning {
     /// Takes note of so many events, the last of which is this one.
     pub(crate) fn note(&self, events: u64, last: Last) {
-        let mut told = self.0.lock();
-        told.events += events;
-        told.last = Some(last);
+        let mut untold = self.untold.lock();
+        let before = untold.take().map_or(0, |(events, _)| events);
+        *untold = Some((before + events, last));
     }
 
     /// Warns if there were events since the last warning, and it is time to.
-    pub(crate) fn tell(&self, now: Duration) {
-        let Some((events, last)) = self.due(now) else { return };
+    pub(crate) fn tell(&self) {
+        let Some((events, last)) = self.untold.lock().take_if(|_| self.told.is_due(EVERY)) else { return };
         let Last { partition, offset, key, source, why } = last;
         tracing::warn!(
             events,
@@ -71,17 +68,6 @@ impl Warning {
             "events lie in another partition than their key says, so that two of one user may be applied in the wrong \
              order; the last one: {why}"
         );
-    }
-
-    /// Returns how many events there were since the last warning, and the last of them, if it is time for a warning.
-    fn due(&self, now: Duration) -> Option<(u64, Last)> {
-        let mut told = self.0.lock();
-        if told.at.is_some_and(|at| now.saturating_sub(at) < EVERY) {
-            return None;
-        }
-        let last = told.last.take()?;
-        told.at = Some(now);
-        Some((std::mem::take(&mut told.events), last))
     }
 }
 
@@ -122,27 +108,6 @@ mod tests {
     use tally_core::time::UnixMillis;
 
     use super::*;
-
-    #[test]
-    fn a_warning_comes_once_a_minute_and_says_how_many_there_were_and_the_last_even_if_none_follows() {
-        let (warning, at) = (Warning::default(), Duration::from_secs);
-        let take = |events, offset| {
-            let partition = Partition { topic: "likes".into(), index: 0 };
-            let (key, source, why) = (None, None, String::new());
-            warning.note(events, Last { partition, offset: Offset(offset), key, source, why });
-        };
-        let due = |second| warning.due(at(second)).map(|(events, last)| (events, last.offset.0));
-        assert_eq!(due(1), None);
-        take(2, 7);
-        assert_eq!(due(5), Some((2, 7)));
-        take(3, 9);
-        take(1, 8);
-        assert_eq!((due(6), due(64)), (None, None));
-        assert_eq!(due(65), Some((4, 8)));
-        assert_eq!(due(200), None, "everything is told");
-        take(1, 10);
-        assert_eq!(due(201), Some((1, 10)));
-    }
 
     #[test]
     fn what_a_producer_did_shows_in_its_record() {

@@ -279,7 +279,12 @@ impl OwnedPartition for Handle {
     }
 
     async fn log(&self) -> Outcome<Log> {
-        self.broker.log(&self.partition)
+        let (log, slow) = (self.broker.log(&self.partition), self.broker.state().slow_looks.clone());
+        if let Some((span, looks)) = slow {
+            looks.send_modify(|looks| *looks += 1);
+            tokio::time::sleep(span).await;
+        }
+        log
     }
 
     async fn committed(&self) -> Outcome<Option<Offset>> {

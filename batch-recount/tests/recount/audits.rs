@@ -4,11 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::dynamodb::claims::Claims;
 use tally_batch_recount::settle::{Ended, Rules};
 use tally_core::ids::RowKey;
-use tally_core::register::{Earlier, Kept, Past, Replay};
-use tally_core::topic::{Offset, Partition, TopicId};
 use tally_testkit::{post, user};
 
 use crate::jobs::views;
@@ -183,37 +180,6 @@ async fn a_loss_is_closed_only_by_an_audit_that_began_after_it() {
         let standing = world.changes.stated(partition).await.unwrap().unwrap().standing.standing;
         assert!(standing.open.is_empty() && standing.loss.is_some(), "{standing:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_loss_of_a_replay_is_closed_by_an_audit_that_began_when_it_had_passed_and_by_none_before() {
-    let world = World::filled(2, 10).await;
-    let replay = Replay { partition: Partition { topic: "likes".into(), index: 0 }, until: Offset(20) };
-    let claims = Claims::new(&world.store.connection, world.clock);
-    let n = claims.raise(&replay.partition).await.unwrap().0.n;
-    let replaying = Kept {
-        topic: TopicId("one".into()),
-        generation: 1,
-        safe: Offset(5),
-        safe_at: None,
-        earlier: Earlier::default(),
-        at: world.clock.now(),
-        greatest: replay.until,
-        sent: replay.until,
-        past: Past::default(),
-        replay: Some(replay.until),
-        misrouted: false,
-        last: None,
-    };
-    claims.keep(&replay.partition, n, &replaying).await.unwrap();
-    let loss = world.open_loss_of(Replay::LOSS, &replay.to_string()).await;
-    world.quiet().await;
-    assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
-    assert_eq!(world.open_losses().await, [loss]);
-    let passed = replaying.come_to([replay.until; 2], None, world.clock.now(), Duration::from_hours(24));
-    claims.keep(&replay.partition, n, &passed).await.unwrap();
-    assert_eq!(world.beside(world.recount(rules()).await.audit()).await.unwrap(), Ended::default());
-    assert_eq!(world.open_losses().await, []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -245,31 +245,6 @@ async fn a_recount_waits_for_the_deployment_and_the_log_and_decides_nothing_abou
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_fail_delay_a_recount_and_do_not_mislead_it() {
-    let world = World::filled(4, 12).await;
-    for n in 0..4 {
-        world.drift(&key(&post(n), &user(1)), 3).await;
-    }
-    // Requests that a recount makes, and the relay and the folds of this world do not.
-    let strikes = [
-        ("Query", "likes"),
-        ("Scan", "likes"),
-        ("BatchWriteItem", "likes"),
-        ("Scan", "like_counts"),
-        ("PutItem", "recounts"),
-        ("BatchWriteItem", "recounts"),
-    ];
-    let faults = [Fault::Throttle, Fault::InternalError { applied: None }, Fault::DropReply];
-    let rules = strikes
-        .iter()
-        .flat_map(|(operation, table)| faults.map(|fault| Rule::new(fault).on(operation).table(table).chance(0.1)));
-    world.store.faults(rules);
-    assert_eq!(world.run(&[]).await, Exit::CLEAN);
-    world.store.faults([]);
-    world.exact(4).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_row_that_stands_elsewhere_is_reported_and_counts_where_it_stands() {
     let world = World::filled(1, 8).await;
     let home = key(&post(0), &user(90));
@@ -280,27 +255,6 @@ async fn a_row_that_stands_elsewhere_is_reported_and_counts_where_it_stands() {
     let summary = world.latest().await.summary;
     assert_eq!((summary.misplaced_rows, summary.found()), (1, 0));
     assert_eq!(summary.misplaced, [format!("{:?} in {:?}", "u-90", elsewhere.to_string())]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sum_is_corrected_to_its_cells_while_they_grow() {
-    let world = World::start().await;
-    let cell = RowKey { counter: views(), shard: shards().shard_of_cell(0) };
-    let grow = async |n: u64| world.put_row(&cell, "\u{1}cell/likes/0", ("n", json!({"N": n.to_string()}))).await;
-    grow(40).await;
-    world.quiet().await;
-    world.drift(&cell, -15).await;
-    let recount = world.launch(&[]);
-    let grows = async {
-        for n in 41..60 {
-            grow(n).await;
-            tokio::time::sleep(Duration::from_millis(400)).await;
-        }
-    };
-    let (exit, ()) = world.beside(async { tokio::join!(ended(recount), grows) }).await;
-    assert_eq!(exit, Exit::CLEAN);
-    world.quiet().await;
-    assert_eq!((world.difference(&views()).await, world.counter(&views()).await.unwrap().likes), (None, 59));
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,95 +27,37 @@ fn all(posts: u64) -> Vec<RowKey> {
     (0..posts).flat_map(|n| keys(&post(n))).collect()
 }
 
-/// Recounts the first post beside `meanwhile`, and expects that this corrects one row key.
-async fn corrects_one(world: &World, meanwhile: impl Future<Output = ()>) {
-    let recount = world.recount(rules()).await;
-    let (ended, ()) = world.beside(async { tokio::join!(recount.keys(all(1)), meanwhile) }).await;
-    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
-    assert_eq!(recount.summary().alarms, 0);
-    world.exact(1).await;
-}
-
 /// A count that looks exact is marked as doubtful before it is corrected, since a reader may have it in memory for a
-/// second.
-async fn is_doubtful_before_it_is_corrected(lost: u32) {
-    let world = World::filled(1, 12).await;
-    world.drift(&key(&post(0), &user(1)), 3).await;
-    let before = world.counter(&post(0)).await.unwrap();
-    assert!(before.adds_up() && before.doubt.is_empty());
-    world.log.losing.store(lost, Ordering::Relaxed);
-    let recount = world.recount(rules()).await;
-    let watched = async {
-        let (mut doubted, mut corrected) = (None, None);
-        while corrected.is_none() {
-            let counter = world.counter(&post(0)).await.unwrap();
-            match counter.likes == before.likes {
-                true if counter.doubt.is_empty() => assert_eq!(doubted, None),
-                true => _ = doubted.get_or_insert(tokio::time::Instant::now()),
-                false => corrected = Some(tokio::time::Instant::now()),
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        corrected.unwrap() - doubted.expect("it was called doubtful first")
-    };
-    let (ended, doubtful) = tokio::join!(world.beside(recount.keys(all(1))), watched);
-    assert_eq!(ended.unwrap(), Ended::default());
-    assert!(doubtful > Duration::from_secs(1), "{doubtful:?}");
-    let summary = recount.summary();
-    assert_eq!((summary.corrected, summary.drift), (1, [(Cause::Drift, 1)].into()), "it is told why it differed");
-    world.exact(1).await;
-}
-
+/// second. So it is also where the log loses that message.
 #[tokio::test(start_paused = true)]
 async fn a_number_that_looks_exact_is_doubtful_for_a_second_before_it_is_corrected() {
-    is_doubtful_before_it_is_corrected(0).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn also_where_the_log_loses_the_message_that_calls_it_doubtful() {
-    is_doubtful_before_it_is_corrected(1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_edited_is_corrected_while_writes_go_on_by_one_recount_or_by_two() {
-    let world = World::filled(4, 12).await;
-    let part = |n| format!("s{}", key(&post(n), &user(1)).shard);
-    world.edit(&post(0), &part(0), Some(-5)).await;
-    world.edit(&post(1), &part(1), Some(77)).await;
-    world.edit(&post(2), "likes", Some(1)).await;
-    world.edit(&post(3), &part(3), None).await;
-    let (one, two) = (world.recount(rules()).await, world.recount(rules()).await);
-    let later = async {
-        // The looks of the two recounts overlap in another way each time.
-        tokio::time::sleep(Duration::from_millis(1_300)).await;
-        two.keys(all(4)).await
-    };
-    let (first, second) = world.beside_churn(4, 20, async { tokio::join!(one.keys(all(4)), later) }).await;
-    assert_eq!((first.unwrap(), second.unwrap()), (Ended::default(), Ended::default()));
-    assert_eq!((one.summary().alarms, two.summary().alarms), (0, 0));
-    world.exact(4).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_is_settled_by_a_look_and_never_by_sending() {
-    let world = World::filled(1, 12).await;
-    world.drift(&key(&post(0), &user(1)), 9).await;
-    // The log acknowledges every message and loses it.
-    world.log.losing.store(u32::MAX, Ordering::Relaxed);
-    let recount = world.recount(Rules { looks: 3, ..rules() }).await;
-    let ended = world.beside(recount.keys(all(1))).await.unwrap();
-    assert_eq!(ended, Ended { left: 1, doubtful: 0 });
-    assert_eq!(recount.left(), [key(&post(0), &user(1))]);
-    assert!(world.difference(&post(0)).await.is_some());
-    world.log.losing.store(2, Ordering::Relaxed);
-    let recount = world.recount(rules()).await;
-    assert_eq!(world.beside(recount.keys(all(1))).await.unwrap(), Ended::default());
-    assert_eq!(
-        (recount.summary().corrected, recount.summary().alarms),
-        (1, 0),
-        "it was sent again, not corrected again"
-    );
-    world.exact(1).await;
+    for lost in [0, 1] {
+        let world = World::filled(1, 12).await;
+        world.drift(&key(&post(0), &user(1)), 3).await;
+        let before = world.counter(&post(0)).await.unwrap();
+        assert!(before.adds_up() && before.doubt.is_empty());
+        world.log.losing.store(lost, Ordering::Relaxed);
+        let recount = world.recount(rules()).await;
+        let watched = async {
+            let (mut doubted, mut corrected) = (None, None);
+            while corrected.is_none() {
+                let counter = world.counter(&post(0)).await.unwrap();
+                match counter.likes == before.likes {
+                    true if counter.doubt.is_empty() => assert_eq!(doubted, None),
+                    true => _ = doubted.get_or_insert(tokio::time::Instant::now()),
+                    false => corrected = Some(tokio::time::Instant::now()),
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            corrected.unwrap() - doubted.expect("it was called doubtful first")
+        };
+        let (ended, doubtful) = tokio::join!(world.beside(recount.keys(all(1))), watched);
+        assert_eq!(ended.unwrap(), Ended::default());
+        assert!(doubtful > Duration::from_secs(1), "{doubtful:?}");
+        let summary = recount.summary();
+        assert_eq!((summary.corrected, summary.drift), (1, [(Cause::Drift, 1)].into()), "it is told why it differed");
+        world.exact(1).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,23 +75,6 @@ async fn a_key_that_differs_a_minute_after_its_correction_raises_an_alarm() {
     let (ended, ()) = world.beside(async { tokio::join!(recount.keys(all(1)), again) }).await;
     assert_eq!((ended.unwrap(), recount.summary().alarms), (Ended::default(), 1));
     world.exact(1).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn rows_that_change_during_a_look_are_weighed_as_of_the_counters_place() {
-    let world = World::filled(2, 16).await;
-    // The folds stand still, and the log goes on.
-    world.folds.store(false, Ordering::Relaxed);
-    for u in 0..6 {
-        world.put(&post(0), &user(u), false).await;
-        world.put(&post(1), &user(100 + u), true).await;
-    }
-    let before = world.stored().await;
-    let recount = world.recount(rules()).await;
-    assert_eq!(world.beside_churn(2, 30, recount.keys(all(2))).await.unwrap(), Ended::default());
-    assert_eq!((recount.summary().found(), recount.summary().proved), (0, 8));
-    assert_eq!(world.stored().await, before);
-    world.exact(2).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,42 +125,12 @@ async fn shards_of_one_counter_are_corrected_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_waits_for_the_stream_however_late_it_is() {
-    let world = World::filled(1, 10).await;
-    world.relays.store(false, Ordering::Relaxed);
-    // The count agrees with the rows by accident: it is one too high, and one like is still on its way.
-    world.put(&post(0), &user(50), true).await;
-    world.drift(&key(&post(0), &user(50)), 1).await;
-    assert_eq!(world.difference(&post(0)).await, None);
-    corrects_one(&world, async {
-        tokio::time::sleep(Duration::from_secs(50)).await;
-        world.relays.store(true, Ordering::Relaxed);
-    })
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_look_that_its_markers_do_not_come_to_leaves_its_keys() {
     let world = World::filled(1, 10).await;
     world.relays.store(false, Ordering::Relaxed);
     let rules = Rules { looks: 2, patience: Duration::from_secs(20), ..rules() };
     let ended = world.beside(world.recount(rules).await.keys(all(1))).await.unwrap();
     assert_eq!(ended, Ended { left: 4, doubtful: 0 });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_look_that_a_loss_is_announced_in_is_made_again_behind_it() {
-    let world = World::filled(1, 10).await;
-    corrects_one(&world, async {
-        // The look has put no markers yet.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        world.relays.store(false, Ordering::Relaxed);
-        world.put(&post(0), &user(50), true).await;
-        Box::pin(world.lose()).await;
-        world.relays.store(true, Ordering::Relaxed);
-    })
-    .await;
-    assert_eq!(world.open_losses().await.len(), 1, "only an audit closes it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,11 +196,14 @@ async fn a_correction_is_waited_for_also_where_a_fold_is_in_a_later_generation_t
     world.fill(1, 10).await;
     world.edit(&post(0), &format!("s{}", key(&post(0), &user(1)).shard), Some(70)).await;
     world.folds.store(false, Ordering::Relaxed);
-    corrects_one(&world, async {
+    let recount = world.recount(rules()).await;
+    let goes_on = async {
         tokio::time::sleep(Duration::from_secs(120)).await;
         world.folds.store(true, Ordering::Relaxed);
-    })
-    .await;
+    };
+    let (ended, ()) = world.beside(async { tokio::join!(recount.keys(all(1)), goes_on) }).await;
+    assert_eq!((ended.unwrap(), recount.summary().corrected), (Ended::default(), 1));
+    world.exact(1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,16 +221,6 @@ async fn a_recount_whose_topic_is_replaced_ends_and_says_so() {
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("the topic of the log of changes was replaced during the recount"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_that_cannot_be_read_ends_a_recount_and_its_place_is_named() {
-    let world = World::filled(1, 10).await;
-    world.folds.store(false, Ordering::Relaxed);
-    world.garble();
-    let recount = world.recount(rules()).await;
-    let error = format!("{:#}", world.beside(recount.keys(all(1))).await.unwrap_err());
-    assert!(error.contains("changes/") && error.contains(", offset ") && error.contains("EOF"), "{error}");
 }
 
 /// A reader whose log loses its end after the first look at it: reads fail until the next look.

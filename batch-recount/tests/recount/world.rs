@@ -275,11 +275,7 @@ impl World {
 
     /// Announces a loss, of no part of the stream.
     pub(crate) async fn open_loss(&self, kind: &str) -> LossNumber {
-        self.open_loss_of(kind, "by a test").await
-    }
-
-    pub(crate) async fn open_loss_of(&self, kind: &str, what: &str) -> LossNumber {
-        let number = self.changes.open_new_loss(self.clock.now(), kind, what).await.unwrap();
+        let number = self.changes.open_new_loss(self.clock.now(), kind, "by a test").await.unwrap();
         self.tell_all(Body::Lost(Lost { number, next: None })).await;
         number
     }

@@ -121,51 +121,36 @@ mod tests {
         Shown::Few { newest: UnixMillis(second * 1000) }
     }
 
-    fn claims_of(tip: &mut Tip, pages: &[(Shown, u64)]) -> Vec<Option<u64>> {
-        pages.iter().map(|(shown, at)| tip.page(*shown, UnixMillis(at * 1000)).map(|at| at.0 / 1000)).collect()
-    }
+    /// The pages by which a reader reaches the newest record.
+    const REACHED: [(Shown, u64); 4] = [(NONE, 1), (NONE, 2), (NONE, 3), (NONE, 4)];
 
-    fn claims(pages: &[(Shown, u64)]) -> Vec<Option<u64>> {
-        claims_of(&mut Tip::new(Duration::from_secs(1)), pages)
+    /// Returns what each of these pages, asked for at such a second, claims of a reader that waits for so many seconds.
+    fn claims(idle: u64, pages: &[(Shown, u64)]) -> Vec<Option<u64>> {
+        let mut tip = Tip::new(Duration::from_secs(idle));
+        pages.iter().map(|(shown, at)| tip.page(*shown, UnixMillis(at * 1000)).map(|at| at.0 / 1000)).collect()
     }
 
     #[test]
     fn an_empty_page_proves_nothing_until_several_came_in_a_row() {
-        let read = claims(&[(NONE, 1), (NONE, 2), (NONE, 3), (few(4), 4), (NONE, 5), (NONE, 6), (NONE, 7), (NONE, 8)]);
+        let again = REACHED.map(|(_, at)| (NONE, at + 4));
+        let read = claims(1, &[&REACHED[..3], &[(few(4), 4)], &again].concat());
         assert_eq!(read, [None, None, None, None, None, None, None, Some(8)]);
+        let slow = REACHED.map(|(_, at)| (NONE, at * 100));
+        assert_eq!(claims(20, &slow), [None, None, None, Some(400)], "a reader that is to wait for long keeps contact");
     }
 
     #[test]
-    fn a_reader_that_was_at_the_tip_and_keeps_up_is_there_again_with_the_first_empty_page() {
-        let read = claims(&[(NONE, 1), (NONE, 2), (NONE, 3), (NONE, 4), (few(4), 5), (NONE, 6)]);
-        assert_eq!(read, [None, None, None, Some(4), None, Some(6)]);
-    }
-
-    #[test]
-    fn a_reader_that_has_fallen_behind_claims_nothing_at_an_empty_page_amid_what_it_has_yet_to_read() {
+    fn a_reader_at_the_tip_stays_there_until_it_is_behind_or_silent_or_moved() {
+        let then = |pages: &[(Shown, u64)]| claims(1, &[&REACHED[..], pages].concat())[3..].to_vec();
+        assert_eq!(then(&[(few(4), 5), (NONE, 6)]), [Some(4), None, Some(6)], "it keeps up");
         for behind in [Shown::Many, few(50)] {
-            let read = claims(&[(NONE, 1), (NONE, 2), (NONE, 3), (NONE, 4), (behind, 60), (NONE, 61), (behind, 62)]);
-            assert_eq!(read, [None, None, None, Some(4), None, None, None], "{behind:?}");
+            assert_eq!(then(&[(behind, 60), (NONE, 61), (behind, 62)]), [Some(4), None, None, None], "{behind:?}");
         }
-    }
-
-    #[test]
-    fn a_reader_that_was_silent_or_moved_has_to_find_the_tip_anew() {
-        let at_tip = [(NONE, 1), (NONE, 2), (NONE, 3), (NONE, 4)];
-        let then = |page| claims(&[&at_tip[..], &[page]].concat()).pop().unwrap();
-        assert_eq!(then((NONE, 64)), Some(64));
-        assert_eq!(then((NONE, 65)), None);
-        let mut tip = Tip::new(Duration::from_secs(1));
-        claims_of(&mut tip, &at_tip);
+        assert_eq!(then(&[(NONE, 64)]), [Some(4), Some(64)]);
+        assert_eq!(then(&[(NONE, 65)]), [Some(4), None], "it was silent for more than a minute");
+        let mut tip = Tip { reached: true, ..Tip::new(Duration::from_secs(1)) };
         tip.moved();
-        assert_eq!(tip.page(NONE, UnixMillis(5000)), None);
-    }
-
-    #[test]
-    fn a_reader_that_is_to_wait_for_long_keeps_contact_all_the_same() {
-        let mut tip = Tip::new(Duration::from_secs(20));
-        let read = claims_of(&mut tip, &[(NONE, 100), (NONE, 200), (NONE, 300), (NONE, 400), (NONE, 500)]);
-        assert_eq!(read, [None, None, None, Some(400), Some(500)]);
+        assert!(!tip.is_reached());
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Writer {
     }
 
     async fn write(mut self, stop: &Stop) -> anyhow::Result<()> {
-        let (calls, mut held) = (self.calls.clone(), self.calls.ahead.held());
+        let (calls, mut held) = (self.calls.clone(), self.calls.ahead.held.subscribe());
         let (mut answers, mut effects) = (FuturesUnordered::new(), Vec::new());
         let (mut asking, mut measured) = (true, None::<Instant>);
         loop {

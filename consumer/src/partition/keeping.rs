@@ -50,7 +50,7 @@ impl Held {
             return None;
         }
         self.keep_at = now + EVERY;
-        self.shared.misrouted.tell(now);
+        self.shared.misrouted.tell();
         // What is known of the store's clock does not go on while the machine sleeps.
         if self.shared.slept().abs_diff(self.slept) > ASLEEP {
             return Some(End::Again("the machine slept".to_owned()));

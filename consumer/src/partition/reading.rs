@@ -216,7 +216,7 @@ impl Held {
         let partitions = self.topic.current().partitions();
         let last = misrouted::Last::of(self.log.partition(), record, expected.as_deref(), partitions);
         self.shared.misrouted.note(events, last);
-        self.shared.misrouted.tell(self.shared.at());
+        self.shared.misrouted.tell();
     }
 
     /// Returns the run that the record at `offset` was read in.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tally_core::event::partition_of;
 use tally_core::fault::Fault;
@@ -23,6 +24,8 @@ pub(super) struct State {
     pub(super) down: bool,
     /// Topics that refuse writes, each with the fault that it returns.
     pub(super) refusing: BTreeMap<String, Fault>,
+    /// How long a member's look at a log takes once it has its answer, and how many looks had theirs.
+    pub(super) slow_looks: Option<(Duration, watch::Sender<u32>)>,
 }
 
 #[derive(Debug)]

@@ -1,7 +1,8 @@
-//! Transactions, time stamps and compaction of the broker in memory. A transaction is written in one step, by the last
-//! process that took its name over.
+//! Transactions, time stamps, slow answers and compaction of the broker in memory. A transaction is written in one
+//! step, by the last process that took its name over.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use tally_core::ports::Outcome;
 use tally_core::ports::log::{self, Outgoing, Producer, Written};
 use tally_core::time::UnixMillis;
 use tally_service::Clock;
+use tokio::sync::watch;
 
 use super::Broker;
 use super::state::Message;
@@ -34,6 +36,14 @@ impl Broker {
     /// Returns a writer of transactions under the name `id`.
     pub fn transactions(&self, id: &str) -> Transactions {
         Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
+    }
+
+    /// Makes each look of a member at the log of a partition take so long after it has its answer. Returns the number of
+    /// looks that had theirs.
+    pub fn slow_looks(&self, span: Duration) -> watch::Receiver<u32> {
+        let (looks, seen) = watch::channel(0);
+        self.state().slow_looks = Some((span, looks));
+        seen
     }
 
     /// Appends the mark that ends a transaction: a record with an offset that no read returns.

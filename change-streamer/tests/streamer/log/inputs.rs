@@ -138,28 +138,6 @@ async fn a_message_that_cannot_be_read_stops_its_partition_by_name_and_no_other_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_leave_the_range_is_left_out_and_makes_the_counter_doubtful_and_others_go_on() {
-    let (mut world, running) = World::running(1).await;
-    let shard = RowKey::first(&post(0)).shard;
-    world.like(0, 1).await;
-    world.exact(1).await;
-    world.correct(0, i64::MAX - 1, 0);
-    world.fresh().await;
-    world.like(0, 2).await;
-    world.like(1, 1).await;
-    world.fresh().await;
-    let counter = world.tables.counters(2).await[&post(0)].clone();
-    assert_eq!((counter.likes, counter.doubt), (i64::MAX, [shard].into()));
-    world.correct(0, 1, counter.corrections);
-    world.fresh().await;
-    assert_eq!(world.tables.counters(2).await[&post(0)].likes, i64::MAX, "the correction is refused");
-    world.correct(0, 2 - i64::MAX, counter.corrections);
-    world.exact(2).await;
-    assert_eq!(world.tables.counters(2).await[&post(0)].doubt, [].into());
-    stop(vec![running]).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_message_that_kafka_refuses_is_named_and_sent_again_and_nothing_is_lost() {
     let (mut world, running) = World::running(1).await;
     world.fresh().await;

@@ -4,94 +4,12 @@
 use tally_core::cached::StandingAt;
 use tally_core::changes::{LossNumber, Lost, Place, Standing};
 use tally_core::fold::Position;
-use tally_core::ports::OwnedPartition;
-use tally_core::ports::log::{Rebalance, Records, Revocation};
-use tally_core::topic::{Log, Offset};
+use tally_core::topic::Offset;
 
 use super::*;
 
 /// Longer than a fold waits before it stores its position.
 const STORED: Duration = Duration::from_secs(40);
-
-/// A member of the group. Whenever it looks at the log of a partition, another fold goes on there.
-struct Overtaken {
-    inner: Box<dyn Intake>,
-    changes: Changes,
-    log: Stamping,
-}
-
-#[derive(Clone)]
-struct OvertakenPartition {
-    inner: Arc<dyn OwnedPartition>,
-    changes: Changes,
-    broker: Broker,
-    clock: Clock,
-}
-
-impl std::fmt::Debug for OvertakenPartition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-#[async_trait]
-impl Intake for Overtaken {
-    async fn next(&mut self) -> Outcome<Rebalance> {
-        let Rebalance::Assigned(partitions) = self.inner.next().await? else { return self.next().await };
-        let Self { changes, log: Stamping(broker, clock), .. } = self;
-        let overtaken = partitions.into_iter().map(|inner| {
-            let (changes, broker) = (changes.clone(), broker.clone());
-            Arc::new(OvertakenPartition { inner, changes, broker, clock: *clock }) as Arc<dyn OwnedPartition>
-        });
-        Ok(Rebalance::Assigned(overtaken.collect()))
-    }
-
-    async fn leave(self: Box<Self>) {
-        self.inner.leave().await;
-    }
-}
-
-#[async_trait]
-impl OwnedPartition for OvertakenPartition {
-    fn partition(&self) -> &Partition {
-        self.inner.partition()
-    }
-
-    async fn partitions(&self) -> Outcome<u32> {
-        self.inner.partitions().await
-    }
-
-    async fn log(&self) -> Outcome<Log> {
-        let (log, index) = (self.inner.log().await?, self.partition().index);
-        let message = Message { read: self.clock.now(), body: Body::Repaired(LossNumber(1)) };
-        let value = message.write(&deployment());
-        let outgoing = Outgoing { topic: TOPIC, partition: Some(index), key: None, value: Some(&value), headers: &[] };
-        let written = self.broker.write(outgoing, self.clock.now())?;
-        let at = Place::new(1, Offset(written.offset.0 + 1));
-        tally_testkit::stand(&self.changes, index, &StandingAt { at, standing: Standing::default() }).await;
-        Ok(log)
-    }
-
-    async fn committed(&self) -> Outcome<Option<Offset>> {
-        self.inner.committed().await
-    }
-
-    async fn start_at(&self, offset: Offset) -> Outcome<()> {
-        self.inner.start_at(offset).await
-    }
-
-    async fn records(&self) -> Outcome<Arc<Records>> {
-        self.inner.records().await
-    }
-
-    async fn revoked(&self) -> Revocation {
-        self.inner.revoked().await
-    }
-
-    fn finished(&self, offset: Offset) {
-        self.inner.finished(offset);
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn another_fold_that_goes_on_while_this_one_begins_is_no_loss() {
@@ -99,13 +17,16 @@ async fn another_fold_that_goes_on_while_this_one_begins_is_no_loss() {
     world.tables.churn(30, 6, 20).await;
     tokio::time::sleep(STORED).await;
     stop(vec![running]).await;
-    let (changes, broker, clock) = (world.tables.changes(), world.broker.clone(), world.clock);
-    let mut ports = world.ports();
-    ports.log.join = Arc::new(move || {
-        let (inner, log) = (Box::new(broker.join("fold", TOPIC)), Stamping(broker.clone(), clock));
-        Ok(Box::new(Overtaken { inner, changes: changes.clone(), log }))
-    });
-    let running = start("b", world.clock, false, ports);
+    let mut looks = world.broker.slow_looks(Duration::from_secs(10));
+    let running = world.run("b");
+    // Each of its folds has an answer of the log, and waits before it goes on.
+    looks.wait_for(|looks| *looks >= PARTITIONS).await.unwrap();
+    for index in 0..PARTITIONS {
+        world.tell(index, Body::Repaired(LossNumber(1)));
+        let (_, end) = world.ends().await[index as usize];
+        let stated = StandingAt { at: Place::new(1, Offset(end)), standing: Standing::default() };
+        tally_testkit::stand(&world.tables.changes(), index, &stated).await;
+    }
     world.count(30, 6, 20).await;
     world.fresh().await;
     assert_eq!(world.tables.losses().await, [""; 0]);
@@ -160,43 +81,36 @@ async fn a_jump_whose_number_another_loss_has_is_heard_of_all_the_same() {
 }
 
 /// Kafka loses the end of the log while no fold runs, and appends other messages there before the next fold begins. The
-/// lost messages have changed counters, unless the log `is_idle`.
-async fn a_log_grows_on_where_it_lost_its_end(is_idle: bool) {
-    let (mut world, running) = World::running(1).await;
-    world.count(100, 6, 20).await;
-    if is_idle {
-        world.fresh().await;
-        for (index, end) in world.ends().await {
-            let stated = world.tables.changes().stated(index).await.unwrap().unwrap();
-            let kept = Place::new(1, Offset(end - 2));
-            assert!(stated.standing.at > kept && stated.read.is_none_or(|read| read.at <= kept), "{stated:?}");
-        }
-    }
-    running.kill().await;
-    for (index, end) in world.ends().await {
-        world.broker.lose_tail(TOPIC, index, end - 2);
-        for _ in 0..5 {
-            world.tell(index, Body::Repaired(LossNumber(1)));
-        }
-    }
-    let running = world.run("after");
-    if !is_idle {
-        world.tables.churn(30, 6, 20).await;
-    }
-    world.fresh().await;
-    let losses = world.tables.losses().await;
-    assert!(losses.iter().filter(|kind| *kind == "jump").count() >= PARTITIONS as usize, "{losses:?}");
-    stop(vec![running]).await;
-}
-
+/// lost messages have changed counters, unless the log is idle.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_lost_its_end_and_grew_on_is_a_loss_before_anything_is_written() {
-    a_log_grows_on_where_it_lost_its_end(false).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_log_that_lost_messages_that_changed_no_counter_and_grew_on_is_a_loss() {
-    a_log_grows_on_where_it_lost_its_end(true).await;
+    for is_idle in [false, true] {
+        let (mut world, running) = World::running(1).await;
+        world.count(100, 6, 20).await;
+        if is_idle {
+            world.fresh().await;
+            for (index, end) in world.ends().await {
+                let stated = world.tables.changes().stated(index).await.unwrap().unwrap();
+                let kept = Place::new(1, Offset(end - 2));
+                assert!(stated.standing.at > kept && stated.read.is_none_or(|read| read.at <= kept), "{stated:?}");
+            }
+        }
+        running.kill().await;
+        for (index, end) in world.ends().await {
+            world.broker.lose_tail(TOPIC, index, end - 2);
+            for _ in 0..5 {
+                world.tell(index, Body::Repaired(LossNumber(1)));
+            }
+        }
+        let running = world.run("after");
+        if !is_idle {
+            world.tables.churn(30, 6, 20).await;
+        }
+        world.fresh().await;
+        let losses = world.tables.losses().await;
+        assert!(losses.iter().filter(|kind| *kind == "jump").count() >= PARTITIONS as usize, "{losses:?}");
+        stop(vec![running]).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

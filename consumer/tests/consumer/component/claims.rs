@@ -1,20 +1,15 @@
 //! Tests of which consumer may write a partition, and from which offset it reads.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
-use tally_core::ports::log::{Outgoing, Rebalance, Records, Revocation};
-use tally_core::ports::{Intake, Outcome, OwnedPartition};
+use tally_core::ports::log::Outgoing;
 use tally_core::register::Topic;
-use tally_core::topic::{Log, Offset, Partition};
 use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::{BEGAN, eventually};
-use tokio::sync::watch;
 
 use super::watched::Watched;
-use super::world::{DLQ, GROUP, TOMBSTONES, TOPIC, World, is_ready, names, partition, report};
+use super::world::{DLQ, TOMBSTONES, TOPIC, World, is_ready, names, report};
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised_and_shows_what_waits() {
@@ -52,17 +47,6 @@ async fn a_paused_topic_is_no_longer_written_once_its_claims_are_raised_and_show
     assert_eq!(watched.partitions(), [Some(1.0), Some(0.0)]);
     world.is_right().await;
     assert!(is_ready(&consumer));
-    world.stop(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_partition_whose_claim_was_raised_is_claimed_again_while_it_is_assigned() {
-    let (mut world, consumer) = World::with_likes(1).await;
-    let (raised, _) = world.claims().raise(&partition(0)).await.unwrap();
-    world.say(0, "w", Like);
-    world.reaches_ends().await;
-    assert!(world.claims().read(&partition(0)).await.unwrap().n > raised.n);
-    world.is_right().await;
     world.stop(consumer).await;
 }
 
@@ -118,34 +102,6 @@ async fn what_another_deployment_puts_back_for_itself_is_passed_over() {
     world.broker.append(Outgoing { topic: TOPIC, partition: Some(0), key, value, headers: &headers }, BEGAN).unwrap();
     world.say(0, "v", Like);
     world.ends_right(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_group_that_was_set_far_back_replays_with_a_loss_and_a_little_back_without_one() {
-    let mut world = World::new(1).await;
-    let consumer = world.consumer();
-    for n in 0..40 {
-        world.say(0, &format!("u-{}", n % 7), if n % 3 == 0 { Unlike } else { Like });
-    }
-    world.reaches_ends().await;
-    world.stop(consumer).await;
-    let kept = world.kept(0).await;
-    assert!(kept.safe_at.is_some());
-    tokio::time::advance(TOMBSTONES / 4).await;
-    world.commit(0, 5).await;
-    let consumer = world.consumer();
-    world.reaches_ends().await;
-    assert_eq!(world.losses().await, [""; 0]);
-    world.stop(consumer).await;
-    tokio::time::advance(TOMBSTONES).await;
-    world.commit(0, 5).await;
-    let consumer = world.consumer();
-    eventually("the loss is open", async || !world.losses().await.is_empty()).await;
-    world.reaches_ends().await;
-    assert_eq!(world.losses().await, ["likes/0 is read once more up to 40"]);
-    eventually("everything is said to be in again", async || world.kept(0).await.safe_at > kept.safe_at).await;
-    world.is_right().await;
-    world.stop(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,74 +181,14 @@ async fn the_marker_at_the_end_of_a_transaction_does_not_delay_a_quiet_topic() {
     world.ends_right(consumer).await;
 }
 
-/// A member of the group that hears 10 s late where its partitions end, and counts its looks.
-struct SlowIntake(Box<dyn Intake>, watch::Sender<u32>);
-
-#[derive(Debug)]
-struct SlowPartition(Arc<dyn OwnedPartition>, watch::Sender<u32>);
-
-#[async_trait]
-impl Intake for SlowIntake {
-    async fn next(&mut self) -> Outcome<Rebalance> {
-        let slow = |inner| Arc::new(SlowPartition(inner, self.1.clone())) as Arc<dyn OwnedPartition>;
-        Ok(match self.0.next().await? {
-            Rebalance::Assigned(partitions) => Rebalance::Assigned(partitions.into_iter().map(slow).collect()),
-            other => other,
-        })
-    }
-
-    async fn leave(self: Box<Self>) {
-        self.0.leave().await;
-    }
-}
-
-#[async_trait]
-impl OwnedPartition for SlowPartition {
-    fn partition(&self) -> &Partition {
-        self.0.partition()
-    }
-
-    async fn partitions(&self) -> Outcome<u32> {
-        self.0.partitions().await
-    }
-
-    async fn log(&self) -> Outcome<Log> {
-        let log = self.0.log().await;
-        self.1.send_modify(|looks| *looks += 1);
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        log
-    }
-
-    async fn committed(&self) -> Outcome<Option<Offset>> {
-        self.0.committed().await
-    }
-
-    async fn start_at(&self, offset: Offset) -> Outcome<()> {
-        self.0.start_at(offset).await
-    }
-
-    async fn records(&self) -> Outcome<Arc<Records>> {
-        self.0.records().await
-    }
-
-    async fn revoked(&self) -> Revocation {
-        self.0.revoked().await
-    }
-
-    fn finished(&self, offset: Offset) {
-        self.0.finished(offset);
-    }
-}
-
 /// How long a test waits for a look at Kafka.
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn nothing_that_kafka_acknowledged_after_the_look_at_its_end_is_said_to_be_in() {
     let mut world = World::new(1).await;
-    let (broker, (look, mut looks)) = (world.broker.clone(), watch::channel(0));
-    let join = move || Ok(Box::new(SlowIntake(Box::new(broker.join(GROUP, TOPIC)), look)) as Box<dyn Intake>);
-    let consumer = world.start(Box::new(join));
+    let mut looks = world.broker.slow_looks(Duration::from_secs(10));
+    let consumer = world.consumer();
     world.say(0, "u", Like);
     world.reaches_ends().await;
     let before = world.kept(0).await.safe_at;

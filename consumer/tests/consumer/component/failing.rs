@@ -8,7 +8,6 @@ use aws_smithy_runtime_api::client::http::HttpConnector as _;
 use serde_json::json;
 use tally_adapters::dynamodb::{Connection, Settings};
 use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
-use tally_emulator::{Fault as Injected, Rule};
 use tally_testkit::BEGAN;
 
 use super::watched::Watched;
@@ -23,18 +22,6 @@ fn like_from_a_region(world: &World, user: &str) -> u64 {
     let post = world.post(0);
     let event = json!({"post_id": post.as_str(), "user_id": user, "action": "like", "region": "r".repeat(32)});
     world.put(0, event.to_string().as_bytes())
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_that_the_store_refuses_becomes_a_dead_letter_alone() {
-    let (world, consumer) = World::with_likes(30).await;
-    fill(&world, "u-7").await;
-    let before = world.row(0, "u-7").await["v"].clone();
-    (0..30).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
-    world.reaches_ends().await;
-    assert_eq!(world.letters().await, [(0, 37, "refused_by_store".to_owned())]);
-    assert_eq!(world.row(0, "u-7").await["v"], before);
-    world.stop(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,19 +125,6 @@ async fn a_missing_dead_letter_topic_is_named_and_the_consumer_works_but_is_not_
     world.broker.create_topic(DLQ, 1);
     consumer.ready().await.unwrap();
     world.stop(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_consumer_whose_claim_is_not_confirmed_sends_nothing_after_a_minute() {
-    let (mut world, consumer) = World::with_likes(1).await;
-    world.store.faults([Rule::new(Injected::Outage).on("UpdateItem")]);
-    tokio::time::sleep(Duration::from_secs(62)).await;
-    let sent = world.store.requests("BatchExecuteStatement");
-    world.say(0, "w", Like);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.store.requests("BatchExecuteStatement"), sent);
-    world.store.faults([]);
-    world.ends_right(consumer).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
-//! Tests of partitions that are assigned and revoked, and of a graceful stop.
+//! Tests of a graceful stop.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
+use tally_core::definitions::Direction::Add as Like;
 use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, Outcome};
 use tally_emulator::{Fault as Injected, Rule};
@@ -11,42 +11,6 @@ use tally_testkit::eventually;
 use tokio::time::Instant;
 
 use super::world::{GROUP, TOPIC, World, is_ready};
-
-/// A rule by which requests about rows time out after half a minute and are carried out later.
-fn late() -> Rule {
-    Rule::new(Injected::Ghost { max_delay_ms: 120_000, hang_ms: 30_000 }).on("BatchExecuteStatement").chance(0.5)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_drain_that_takes_too_long_is_dropped_and_its_late_write_is_harmless() {
-    let mut world = World::new(2).await;
-    world.store.faults([late()]);
-    (0..40).for_each(|n| world.say(n % 2, &format!("u-{n}"), Like));
-    let one = world.consumer();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let two = world.consumer();
-    (0..40).for_each(|n| world.say(n % 2, &format!("u-{n}"), Unlike));
-    world.reaches_ends().await;
-    world.ghosts_are_gone().await;
-    world.is_right().await;
-    world.stop(one).await;
-    world.stop(two).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_partition_is_dropped_at_once_and_late_requests_of_its_zombie_change_nothing() {
-    let mut world = World::new(1).await;
-    world.store.faults([late()]);
-    (0..30).for_each(|n| world.say(0, &format!("u-{n}"), Like));
-    let consumer = world.consumer();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    world.broker.expire(GROUP);
-    (0..30).for_each(|n| world.say(0, &format!("u-{n}"), Unlike));
-    world.reaches_ends().await;
-    world.ghosts_are_gone().await;
-    world.is_right().await;
-    world.stop(consumer).await;
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_writes_what_was_gathered_commits_and_stores_it_and_ends_cleanly() {

@@ -1,5 +1,5 @@
 //! Tests of the whole consumer over the emulated store and the in-memory broker, under paused time. They compare rows,
-//! sums, dead letters and committed offsets with what the events say.
+//! sums, dead letters and committed offsets with what the events say. Crashes and faults at random are the simulation's.
 
 mod claims;
 mod failing;
@@ -11,91 +11,11 @@ mod world;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_core::definitions::Direction::{Add as Like, Remove as Unlike};
-use tally_emulator::{Fault as Injected, Rule};
+use tally_core::definitions::Direction::Add as Like;
 use tally_testkit::eventually;
 
 use self::watched::Watched;
-use self::world::{DLQ, World, is_ready, names, version};
-
-#[tokio::test(start_paused = true)]
-async fn crashes_at_any_moment_and_failed_requests_leave_the_same_rows_and_sums() {
-    for seed in 0..12 {
-        let mut world = World::seeded(2, seed).await;
-        world.define_views().await;
-        world.store.faults(disorder());
-        let mut unfinished = 0;
-        for n in 0..400u32 {
-            match n % 5 {
-                0 | 1 => world.view(n % 2, i64::from(n % 7 + 1)),
-                2 => world.say(n % 2, &format!("u-{}", n % 23), Unlike),
-                _ => world.say(n % 2, &format!("u-{}", n % 23), Like),
-            }
-        }
-        for crash in 1..6 {
-            let consumer = world.consumer();
-            tokio::time::sleep(Duration::from_millis(40 + 37 * crash * (seed % 4 + 1))).await;
-            unfinished += u32::from(world.committed(0).await != Some(200));
-            consumer.kill().await;
-        }
-        assert!(unfinished > 0, "{seed}: every crash came too late");
-        let consumer = world.consumer();
-        world.reaches_ends().await;
-        world.stop(consumer).await;
-        world.ghosts_are_gone().await;
-        world.is_right().await;
-    }
-}
-
-/// Faults: requests and statements that are throttled, lost, unanswered or late.
-fn disorder() -> Vec<Rule> {
-    let faults = [
-        Injected::Throttle,
-        Injected::DropReply,
-        Injected::InternalError { applied: None },
-        Injected::Ghost { max_delay_ms: 60_000, hang_ms: 0 },
-    ];
-    let operations = ["PartiQLInsert", "PartiQLUpdate", "BatchExecuteStatement", "UpdateItem"];
-    let of = |operation| faults.map(|fault| Rule::new(fault).on(operation).chance(0.04));
-    let slow = Rule::new(Injected::Latency { min_ms: 5, max_ms: 250 }).on("BatchExecuteStatement");
-    operations.into_iter().flat_map(of).chain([slow]).collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_consumers_that_both_own_a_partition_do_no_harm() {
-    let mut world = World::new(1).await;
-    world.define_views().await;
-    let (one, zombie) = (world.consumer(), world.consumer_of("zombies"));
-    for n in 0..300u32 {
-        world.view(0, 1);
-        world.say(0, &format!("u-{}", n % 13), if n % 3 == 0 { Unlike } else { Like });
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    zombie.kill().await;
-    world.ends_right(one).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_misrouted_event_has_a_lower_version_than_every_routed_one_of_its_row() {
-    let mut world = World::new(2).await;
-    // The post belongs to partition 0; both events are in partition 1.
-    world.say_in(1, 0, "u", Like);
-    world.say_in(1, 0, "w", Like);
-    let consumer = world.consumer();
-    world.reaches_ends().await;
-    assert_eq!(world.row(0, "u").await["v"]["N"], version(false, 0).to_string());
-    world.say(0, "w", Unlike);
-    world.reaches_ends().await;
-    assert_eq!(world.row(0, "w").await["v"]["N"], version(true, 0).to_string(), "routed, though its offset is smaller");
-    world.say_in(1, 0, "w", Like);
-    world.reaches_ends().await;
-    assert_eq!(world.letters().await, [(1, 2, "misrouted".to_owned())]);
-    assert_eq!(world.row(0, "w").await["v"]["N"], version(true, 0).to_string());
-    let claims = world.claims().all(world::TOPIC, 2).await.unwrap();
-    let marked: Vec<bool> = claims.iter().map(|claim| claim.kept.as_ref().unwrap().misrouted).collect();
-    assert_eq!(marked, [false, true], "a number of the post is as of what partition 1 has, too");
-    world.stop(consumer).await;
-}
+use self::world::{DLQ, World, is_ready, names};
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_misrouted_events_is_told_a_minute_after_the_first_one_even_if_none_follows() {
@@ -112,41 +32,9 @@ async fn a_burst_of_misrouted_events_is_told_a_minute_after_the_first_one_even_i
     assert_eq!(told(), 1, "once a minute");
     tokio::time::advance(Duration::from_secs(61)).await;
     eventually("what came since is told", async || told() == 2).await;
+    assert_eq!(watched.warnings("events=3 "), 1);
     assert_eq!(watched.metric("tally_consumer_misrouted_records_total"), Some(4.0));
-    world.stop(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_action_defined_while_a_partition_is_read_counts_and_an_undefined_one_becomes_a_dead_letter() {
-    let (mut world, consumer) = World::with_likes(1).await;
-    world.put(0, br#"{"post_id":"p","action":"wave","user_id":"u"}"#);
-    world.reaches_ends().await;
-    assert_eq!(world.letters().await, [(0, 1, "bad_action".to_owned())]);
-    world.define_views().await;
-    world.view(0, 5);
-    world.reaches_ends().await;
-    world.is_right().await;
-    assert_eq!(world.letters().await.len(), 1);
-    world.stop(consumer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_committed_beyond_a_record_whose_dead_letter_is_not_acknowledged() {
-    let mut world = World::new(1).await;
-    world.broker.refuse_writes(DLQ, Some(tally_core::fault::Fault::Transient("down".to_owned())));
-    world.say(0, "u", Like);
-    world.put(0, b"{");
-    world.say(0, "w", Like);
-    let consumer = world.consumer();
-    world.commits(0, 1).await;
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!((world.committed(0).await, world.safe(0).await), (Some(1), 1));
-    assert!(!is_ready(&consumer));
-    world.is_right().await;
-    world.broker.refuse_writes(DLQ, None);
-    world.reaches_ends().await;
-    assert_eq!(world.letters().await, [(0, 1, "not_json".to_owned())]);
-    assert!(is_ready(&consumer));
+    assert!(world.kept(1).await.misrouted, "a number of the post is as of what partition 1 has, too");
     world.stop(consumer).await;
 }
 
@@ -173,6 +61,7 @@ async fn an_event_of_a_sum_waits_for_the_dead_letters_of_unknown_actions_before_
         world.broker.refuse_writes(DLQ, None);
         world.reaches_ends().await;
         world.is_right().await;
+        assert!(is_ready(&consumer));
         let letters: &[_] = if dies { &[] } else { &[(0, 0, "bad_action".to_owned())] };
         assert_eq!(world.letters().await, letters);
         world.stop(consumer).await;

@@ -1,4 +1,4 @@
-//! What the consumers on a test's thread show in metrics and in the warnings and errors that they log.
+//! What the consumers on a test's thread show in metrics and in the warnings and errors that they log, with their fields.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -96,8 +96,6 @@ struct Message(String);
 
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
+        self.0 += &format!("{field}={value:?} ");
     }
 }

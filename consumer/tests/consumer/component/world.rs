@@ -26,11 +26,6 @@ pub(crate) const DLQ: &str = "likes.dlq";
 pub(crate) const GROUP: &str = "tally-consumer";
 pub(crate) const TOMBSTONES: Duration = Duration::from_secs(24 * 3_600);
 
-/// The version of a record in the first generation.
-pub(crate) fn version(routed: bool, offset: u64) -> Version {
-    Version::new(1, routed, Offset(offset))
-}
-
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) broker: Broker,
@@ -68,7 +63,8 @@ impl World {
 
     /// Starts a consumer. All consumers share the group and the store.
     pub(crate) fn consumer(&mut self) -> Running {
-        self.consumer_of(GROUP)
+        let broker = self.broker.clone();
+        self.start(Box::new(move || Ok(Box::new(broker.join(GROUP, TOPIC)))))
     }
 
     /// Starts a consumer of another topic, in a group of its own.
@@ -79,12 +75,6 @@ impl World {
         let running = self.start(Box::new(move || Ok(Box::new(broker.join("others", topic)))));
         self.settings = before;
         running
-    }
-
-    /// Starts a consumer in another group.
-    pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
-        let broker = self.broker.clone();
-        self.start(Box::new(move || Ok(Box::new(broker.join(group, TOPIC)))))
     }
 
     /// Starts a consumer that joins its group by `join`.
@@ -223,12 +213,6 @@ impl World {
         for (partition, log) in self.broker.reader(GROUP, TOPIC).logs().await.unwrap() {
             self.commits(partition.index, log.end.0).await;
         }
-    }
-
-    /// Waits until no late request can arrive any more.
-    pub(crate) async fn ghosts_are_gone(&self) {
-        self.store.faults([]);
-        tokio::time::advance(Duration::from_secs(301)).await;
     }
 
     /// The dead letters, with their origin and reason.

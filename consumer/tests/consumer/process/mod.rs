@@ -14,7 +14,7 @@ use tally_emulator::{Fault, Rule};
 use tally_testkit::{eventually, sized};
 use tokio::time::Instant;
 
-use self::stage::{PARTITIONS, READING, Stage, kafka_errors};
+use self::stage::{READING, Stage};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
@@ -51,51 +51,11 @@ async fn events_become_rows_and_dead_letters_and_sigterm_ends_the_process_with_0
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: real processes over the in-process Kafka"]
-async fn a_group_without_offsets_reads_the_whole_topic_and_writes_nothing() {
-    let mut stage = Stage::set().await;
-    let one = stage.consumer(&[]);
-    stage.say(3_000).await;
-    stage.ends_right(&one).await;
-    let written = || stage.emulator.stats().tables["likes"].stream.as_ref().map(|stream| stream.records);
-    let (rows, records) = (stage.rows().await, written());
-    let two = stage.consumer(&["--group", "another"]);
-    two.says(READING).await;
-    eventually("every partition is read", async || two.log().matches(READING).count() >= PARTITIONS as usize).await;
-    two.stop().await.unwrap();
-    assert_eq!((stage.rows().await, written()), (rows, records));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
 async fn a_bad_record_of_three_mebibytes_becomes_a_dead_letter_and_delays_nothing() {
     let mut stage = Stage::set().await;
     let consumer = stage.consumer(&[]);
     stage.say_large(3 << 20).await;
     stage.say(300).await;
-    stage.ends_right(&consumer).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: real processes over the in-process Kafka"]
-async fn an_unavailable_broker_is_waited_for_by_name() {
-    let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
-    let mut stage = Stage::set().await;
-    stage.engines.broker_down();
-    let consumer = stage.consumer(&[]);
-    consumer.says(r#""dependency":"kafka""#).await;
-    assert_eq!(consumer.get("/readyz").await.unwrap().status, 503);
-    eventually_after(outage, "the outage is felt", async || kafka_errors(&consumer).await > 0).await;
-    assert!(consumer.is_running());
-    stage.engines.broker_up();
-    stage.say(500).await;
-    stage.caught_up().await;
-    assert_eq!(consumer.get("/readyz").await.unwrap().status, 200);
-    let errors = kafka_errors(&consumer).await;
-    stage.engines.broker_down();
-    eventually_after(outage, "the outage is felt", async || kafka_errors(&consumer).await > errors).await;
-    assert!(consumer.is_running());
-    stage.engines.broker_up();
-    stage.say(500).await;
     stage.ends_right(&consumer).await;
 }
 
