@@ -212,7 +212,7 @@ mod tests {
         for missing in [Args::checked(&[]), Args::checked(&["--brokers", "b:9092", "--redis", ""])] {
             assert!(missing.unwrap_err().contains("--redis (TALLY_REDIS): missing"));
         }
-        assert_eq!(with(&["--redis", "off"]).unwrap().cache.settings(""), Ok(None));
+        assert_eq!(with(&[]).unwrap().cache.settings(""), Ok(None));
     }
 
     #[test]

@@ -223,6 +223,16 @@ async fn a_recount_whose_topic_is_replaced_ends_and_says_so() {
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_read_ends_a_recount_and_its_place_is_named() {
+    let world = World::filled(1, 10).await;
+    world.folds.store(false, Ordering::Relaxed);
+    world.garble();
+    let recount = world.recount(rules()).await;
+    let error = format!("{:#}", world.beside(recount.keys(all(1))).await.unwrap_err());
+    assert!(error.contains("changes/") && error.contains(", offset ") && error.contains("EOF"), "{error}");
+}
+
 /// A reader whose log loses its end after the first look at it: reads fail until the next look.
 struct Losing {
     log: Arc<dyn TopicReader>,

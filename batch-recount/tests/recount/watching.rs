@@ -108,7 +108,7 @@ async fn a_watching_process_waits_by_name_at_a_message_that_cannot_be_read() {
     let world = World::filled(1, 10).await;
     world.folds.store(false, Ordering::Relaxed);
     world.garble();
-    let watching = waits(&world, "a message cannot be read: EOF").await;
+    let watching = waits(&world, "a message cannot be read").await;
     // Without the message it waits for the folds.
     world.trim().await;
     let readiness = watching.host().readiness().clone();
