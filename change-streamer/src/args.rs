@@ -209,10 +209,18 @@ mod tests {
 
     #[test]
     fn a_cache_is_named_or_switched_off_and_never_forgotten() {
-        for missing in [Args::checked(&[]), Args::checked(&["--brokers", "b:9092", "--redis", ""])] {
+        let at = |url: &str| Args::checked(&["--brokers", "b:9092", "--redis", url]);
+        for missing in [Args::checked(&[]), at("")] {
             assert!(missing.unwrap_err().contains("--redis (TALLY_REDIS): missing"));
         }
-        assert_eq!(with(&[]).unwrap().cache.settings(""), Ok(None));
+        let one = at("redis://:canary@cache:6379").unwrap();
+        assert!(!format!("{one:?}").contains("canary"));
+        let nodes = |args: Args| args.cache.settings("").unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
+        assert_eq!(nodes(one), Some((1, false)));
+        assert_eq!(nodes(at("redis://a:1, redis://b:1").unwrap()), Some((2, true)));
+        for bad in ["cache:6379", "redis://", "redis://cache:99999", "redis://a:1,", "rediss://:6379"] {
+            assert!(at(bad).unwrap_err().contains("--redis"), "{bad}");
+        }
     }
 
     #[test]
