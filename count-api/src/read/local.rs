@@ -262,7 +262,6 @@ mod tests {
     use proptest::prelude::{ProptestConfig, Strategy, prop_assert_eq, proptest};
     use tally_core::cached::{StandingAt, Value};
     use tally_core::changes::Place;
-    use tally_core::served::Served;
     use tally_core::time::UnixMillis;
 
     use super::*;
@@ -351,21 +350,6 @@ mod tests {
         let stripes = local.0.stripes.iter().map(|stripe| stripe.lock());
         let kept: usize = stripes.map(|stripe| stripe.young.len() + stripe.old.len()).sum();
         assert!(kept <= 256, "{kept}");
-    }
-
-    #[test]
-    fn bytes_are_sent_again_for_the_same_answer_alone() {
-        let (kept, post) = (Kept::new(version(3), Timing::default()), likes("p").post);
-        let render = |answer: &Answer| Rendered::new(&post, answer.clone());
-        let exact = Answer { served: Served { exact: true, ..Served::default() }, fresh: true, ..Answer::default() };
-        let others = [Answer { fresh: false, ..exact.clone() }, Answer { served: Served::default(), ..exact.clone() }];
-        assert!(kept.rendered_before(&exact).is_none());
-        let body = kept.rendered(&exact, render).body;
-        assert_eq!(kept.rendered_before(&exact).map(|rendered| rendered.body), Some(body));
-        for other in others {
-            assert!(kept.rendered_before(&other).is_none());
-            assert_eq!(kept.rendered(&other, render).body, render(&other).body);
-        }
     }
 
     #[tokio::test]

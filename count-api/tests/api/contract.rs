@@ -1,10 +1,12 @@
 //! Calls each route as the OpenAPI document describes it.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http_body_util::Full;
 use serde_json::json;
 use tally_count_api::Config;
+use tally_service::Clock;
 
 use crate::harness::{
     Api, BEGAN, WRITING, With, ask, ask_with, eventually, get, get_with, post_id, request, send, standing, token,
@@ -82,8 +84,9 @@ async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_pa
 
 #[tokio::test]
 async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
+    static STILL: AtomicU64 = AtomicU64::new(0);
     let config = Config { local_ttl: Duration::from_secs(10), cors_origins: vec!["*".to_owned()], ..uncached() };
-    let api = Api::standing_still(config).await;
+    let api = Api::at(Clock::stepping(BEGAN, &STILL), config, With::default(), |app| app).await;
     api.plant("p", 42, 57).await;
     let ask = async |headers: &[(&str, &str)]| {
         let request = headers
@@ -125,7 +128,7 @@ async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
 #[tokio::test]
 async fn reading_and_writing_take_a_token_each() {
     let (read_token, write_token) = (token("canary-read"), token("canary-write"));
-    let api = Api::counting(Config { read_token, write_token, ..Config::default() }, WRITING).await;
+    let api = Api::start(Config { read_token, write_token, ..Config::default() }, WRITING).await;
     let ask = async |method: &str, target: &str, token: &str| {
         ask_with(api.address, method, target, ("authorization", token)).await
     };

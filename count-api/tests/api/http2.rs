@@ -10,13 +10,13 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use tally_count_api::Config;
+use tally_count_api::{App, Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::harness::{Answer, Api, DEADLINE, With, eventually, get, rest, sent};
+use crate::harness::{Answer, Api, DEADLINE, WRITING, With, eventually, get, rest, sent};
 
 /// A client's side of a connection.
 struct Client {
@@ -58,7 +58,7 @@ fn empty(request: hyper::http::request::Builder) -> Request<Full<Bytes>> {
 
 #[tokio::test]
 async fn many_requests_share_a_connection_and_the_port_answers_both_versions() {
-    let api = Api::counting(Config::default(), With { cache: false, writes: true }).await;
+    let api = Api::start(Config::default(), WRITING).await;
     api.plant("p", 3, 3).await;
     let client = Client::of(api.address).await;
     let requests = (0..500).map(|_| client.ask(empty(of(&api, "/v1/posts/p/likes"))));
@@ -78,7 +78,7 @@ async fn many_requests_share_a_connection_and_the_port_answers_both_versions() {
 
 #[tokio::test]
 async fn a_host_is_named_once_and_other_sites_pages_are_refused() {
-    let api = Api::for_own_pages(With::default()).await;
+    let api = Api::wired(Config::default(), With::default(), |app| App { own_pages: true, ..app }).await;
     let client = Client::of(api.address).await;
     let own = api.address.to_string();
     let asked = async |authority: &str, lines: &[(&'static str, &str)]| {

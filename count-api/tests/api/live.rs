@@ -123,7 +123,7 @@ fn of(expected: &[(&str, &str, i64)]) -> BTreeMap<(String, String), i64> {
 
 #[tokio::test]
 async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
-    let api = Api::counting(quick(), With::default()).await;
+    let api = Api::start(quick(), With::default()).await;
     api.plant("p", 1, 1).await;
     api.plant_counter("p", "score", -2, 3).await;
     let target = "/v1/posts/p/counters:stream";
@@ -144,7 +144,7 @@ async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
 
 #[tokio::test]
 async fn a_listener_is_told_who_reached_a_threshold_and_nothing_of_those_from_before() {
-    let api = Api::counting(quick(), With::default()).await;
+    let api = Api::start(quick(), With::default()).await;
     on_ladder(&api.tables, "10,20").await;
     for (post, target) in [("p", "/v1/posts/p/counters:stream"), ("q", "/v1/counters:stream?post_id=q")] {
         let id = counter_id(post, "likes");
@@ -169,7 +169,7 @@ async fn a_listener_is_told_who_reached_a_threshold_and_nothing_of_those_from_be
 
 #[tokio::test]
 async fn a_listener_that_was_sent_a_count_is_told_who_reached_its_threshold_although_the_process_stops() {
-    let api = Api::counting(quick(), With::default()).await;
+    let api = Api::start(quick(), With::default()).await;
     on_ladder(&api.tables, "10,20").await;
     let id = counter_id("p", "likes");
     let mut listening = Listening::at(api.address, "/v1/posts/p/counters:stream", None).await;
@@ -190,7 +190,7 @@ async fn a_listener_that_was_sent_a_count_is_told_who_reached_its_threshold_alth
 
 #[tokio::test]
 async fn one_connection_listens_to_a_page_of_posts() {
-    let api = Api::counting(Config { listeners: 3, ..quick() }, With::default()).await;
+    let api = Api::start(Config { listeners: 3, ..quick() }, With::default()).await;
     api.plant_counter("q", "retweets", 5, 1).await;
     let page = "/v1/counters:stream?post_id=p&post_id=q&post_id=p";
     let mut listening = Listening::at(api.address, page, None).await;
@@ -214,7 +214,7 @@ async fn one_connection_listens_to_a_page_of_posts() {
 
 #[tokio::test]
 async fn a_page_is_one_to_a_hundred_posts_and_its_stream_costs_a_read_of_each_hundred_counters() {
-    let api = Api::counting(quick(), With::default()).await;
+    let api = Api::start(quick(), With::default()).await;
     let page = |posts: usize| {
         let ids: Vec<String> = (0..posts).map(|n| format!("post_id=01890a5d-ac96-774b-bcce-b302099a{n:04}")).collect();
         format!("/v1/counters:stream?{}", ids.join("&"))
@@ -236,18 +236,8 @@ async fn a_page_is_one_to_a_hundred_posts_and_its_stream_costs_a_read_of_each_hu
 }
 
 #[tokio::test]
-async fn the_counters_of_a_hashtag_are_listened_to_as_well() {
-    let api = Api::counting(quick(), With::default()).await;
-    let mut listening = Listening::at(api.address, "/v1/hashtags/rust/counters:stream", None).await;
-    let mut names =
-        [listening.named().await, listening.named().await].map(|(name, _, data)| (name, data["hashtag"].clone()));
-    names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    assert_eq!(names, ["posts", "searches"].map(|name| (name.to_owned(), json!("rust"))));
-}
-
-#[tokio::test]
 async fn a_stream_of_nothing_stays_open_until_the_process_stops() {
-    let api = Api::counting(quick(), With::default()).await;
+    let api = Api::start(quick(), With::default()).await;
     for name in ["likes", "retweets", "replies", "views", "score", "posts", "searches"] {
         api.tables.damage(&counter_id("damaged", name)).await;
     }
@@ -270,7 +260,7 @@ async fn a_stream_ends_once_its_token_is_withdrawn_and_one_with_another_token_go
     let file = std::env::temp_dir().join(format!("tally-stream-tokens-{}", std::process::id()));
     std::fs::write(&file, "old\nnew\n").unwrap();
     let config = Config { read_token_file: Some(file.clone()), write_token: token("w"), ..quick() };
-    let api = Api::counting(config, With::default()).await;
+    let api = Api::start(config, With::default()).await;
     let targets = ["/v1/posts/p/likes:stream", "/v1/posts/p/counters:stream", "/v1/counters:stream?post_id=p"];
     let listen = async |token: &str| {
         let header = format!("authorization: Bearer {token}\r\n");

@@ -135,36 +135,6 @@ async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
     assert!(said.contains("table like_counts") && said.contains("post_id"), "{said}");
 }
 
-#[tokio::test]
-async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
-    let (code, said) = ended(&Tables::start().await, &["--shards", "16"], |_| ()).await;
-    assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("--shards is 16") && said.contains("created with 64"), "{said}");
-}
-
-#[tokio::test]
-async fn bad_settings_and_variables_are_named_and_checked_without_a_connection() {
-    let check = async |args: &[&str], variables: &[(&str, &str)]| {
-        let mut command = command(&[&["--check"], args].concat());
-        let said = process::run(command.envs(variables.iter().copied())).await;
-        (said.code, said.out + &said.err)
-    };
-    assert_eq!(check(&[], &[]).await.0, Some(0));
-    assert_eq!(check(&["--brokers", "b:9092", "--redis", "redis://:canary@r:1"], &[]).await.0, Some(0));
-    let mistakes =
-        [["--listen", "127.0.0.1:9090"], ["--redis", "redis://canary:99999"], ["--write-token-file", "/etc/hostname"]];
-    for args in &mistakes {
-        let (code, said) = check(args, &[]).await;
-        assert_eq!(code, Some(78), "{args:?}");
-        assert!(said.contains(args[0]) && !said.contains("canary"), "{said}");
-    }
-    for (name, value) in [("AWS_ENDPOINT_URL", "canary"), ("AWS_SECRET_ACCESS_KEY", ""), ("TALLY_LISTENN", "canary")] {
-        let (code, said) = check(&[], &[(name, value)]).await;
-        assert_eq!(code, Some(78), "{name}={value}: {said}");
-        assert!(said.contains(name) && !said.contains("canary") && said.lines().count() == 1, "{said}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_not_ready_while_the_counts_table_is_gone_or_another_one_until_that_is_adopted() {
     let tables = Tables::start().await;
