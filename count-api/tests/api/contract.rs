@@ -9,8 +9,7 @@ use tally_count_api::Config;
 use tally_service::Clock;
 
 use crate::harness::{
-    Api, BEGAN, WRITING, With, ask, ask_with, eventually, get, get_with, post_id, request, send, standing, token,
-    uncached,
+    Api, BEGAN, WRITING, With, ask, eventually, get, get_with, post_id, request, send, standing, token, uncached,
 };
 
 #[tokio::test]
@@ -126,30 +125,37 @@ async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
 }
 
 #[tokio::test]
-async fn reading_and_writing_take_a_token_each() {
-    let (read_token, write_token) = (token("canary-read"), token("canary-write"));
-    let api = Api::start(Config { read_token, write_token, ..Config::default() }, WRITING).await;
-    let ask = async |method: &str, target: &str, token: &str| {
-        ask_with(api.address, method, target, ("authorization", token)).await
-    };
-    for target in ["/v1/posts/p/likes/u", "/v1/posts/p/counters/retweets/members/u"] {
-        for (method, token, status) in [
-            ("GET", "", 401),
-            ("GET", "Bearer canary-write", 401),
-            ("GET", "Bearer canary-read", 200),
-            ("PUT", "", 401),
-            ("PUT", "Bearer canary-read", 401),
-            ("PUT", "Bearer canary-write", 202),
-            ("DELETE", "Bearer x", 401),
+async fn reading_writing_and_administration_take_a_token_each_and_the_last_takes_the_writers_where_it_has_none() {
+    let [read, write, admin] = ["canary-read", "canary-write", "canary-admin"].map(Some);
+    let (like, member) = ("/v1/posts/p/likes/u", "/v1/posts/p/counters/retweets/members/u");
+    let (event, shards) = (r#"{"action":"increment"}"#, r#"{"number_of_shards":64}"#);
+    for tokens in [[read, write, admin], [read, write, None], [None, None, admin], [None; 3]] {
+        let [read_token, write_token, admin_token] = tokens.map(|given| token(given?));
+        let api = Api::start(Config { read_token, write_token, admin_token, ..Config::default() }, WRITING).await;
+        let [reads, writes, administers] = tokens;
+        for (method, target, body, opens) in [
+            ("GET", like, "", reads),
+            ("GET", member, "", reads),
+            ("PUT", like, "", writes),
+            ("DELETE", member, "", writes),
+            ("POST", "/v1/posts/p/counters/views/events", event, writes),
+            ("PUT", "/v1/posts/p/counters/likes", shards, administers.or(writes)),
         ] {
-            let answer = ask(method, target, token).await;
-            assert_eq!(answer.status.as_u16(), status, "{method} {token:?}");
-            assert_eq!(answer.header("www-authenticate"), (status == 401).then_some("Bearer"));
+            for given in [read, write, admin, Some(""), Some("canary")] {
+                let asked = request(method, target).header("content-type", "application/json");
+                let asked = asked.header("authorization", format!("Bearer {}", given.unwrap()));
+                let answer = send(api.address, asked.body(Full::from(body)).unwrap()).await;
+                let is_open = opens.is_none() || opens == given;
+                assert_eq!(
+                    (answer.status.is_success(), answer.status == 401),
+                    (is_open, !is_open),
+                    "{method} {target}"
+                );
+                assert_eq!(answer.header("www-authenticate"), (!is_open).then_some("Bearer"));
+            }
         }
-        assert_eq!(ask("GET", target, "Bearer canary-read").await.header("cache-control"), Some("no-store"));
+        assert_eq!(get(api.address, "/openapi.json").await.status, 200, "the document is open to all clients");
     }
-    assert_eq!(ask("POST", "/v1/posts/p/counters/views/events", "Bearer canary-read").await.status, 401);
-    assert_eq!(get(api.address, "/openapi.json").await.status, 200, "the document is open to all clients");
 }
 
 #[tokio::test]

@@ -128,11 +128,7 @@ fn page() -> (Vec<String>, [&'static str; 4]) {
     ((0..25).rev().map(|n| format!("p{n}")).collect(), ["views", "likes", "retweets", "replies"])
 }
 
-async fn batch(api: &Api, body: &Value) -> Value {
-    batch_of(api, "counters", body).await
-}
-
-async fn batch_of(api: &Api, what: &str, body: &Value) -> Value {
+async fn batch(api: &Api, what: &str, body: &Value) -> Value {
     let answer = post(api.address, &format!("/v1/{what}:batchGet"), &body.to_string()).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -148,7 +144,7 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
         }
     }
     let asked = json!({"post_ids": posts, "counters": names});
-    let answered = batch(&api, &asked).await;
+    let answered = batch(&api, "counters", &asked).await;
     let pairs: Vec<_> =
         answered["counts"].as_array().unwrap().iter().map(|it| (&it["post_id"], &it["counter"])).collect();
     let expected: Vec<_> = posts.iter().flat_map(|post| names.map(|name| (json!(post), json!(name)))).collect();
@@ -159,9 +155,9 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
     for id in &ids {
         eventually("it is cached", async || api.tables.held(id).await.is_some()).await;
     }
-    assert_eq!(batch(&api, &asked).await, answered);
+    assert_eq!(batch(&api, "counters", &asked).await, answered);
     assert_eq!((api.tables.reads(), api.tables.cache.gets()), (1, 2 * partitions), "the table is not asked again");
-    let likes = batch_of(&api, "likes", &json!({"post_ids": posts})).await;
+    let likes = batch(&api, "likes", &json!({"post_ids": posts})).await;
     let pairs = likes["counts"].as_array().unwrap().iter().map(|it| (it["post_id"].clone(), it["likes"].as_i64()));
     let expected = (1..).zip(&posts).map(|(n, post)| (json!(post), Some(n)));
     assert!(pairs.eq(expected), "{likes}");
@@ -177,37 +173,38 @@ async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_rows_of_a_mem
     for (posts, requests) in [(25, 1 + 1), (100, 4 + 3)] {
         let before = api.tables.reads();
         let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();
-        let answer = batch(&api, &json!({"post_ids": ids, "counters": page().1, "member": "u"})).await;
+        let answer = batch(&api, "counters", &json!({"post_ids": ids, "counters": page().1, "member": "u"})).await;
         let counts = answer["counts"].as_array().unwrap();
         let mine: Vec<_> =
             counts.iter().filter(|it| it["mine"] == true).map(|it| (&it["post_id"], &it["counter"])).collect();
         assert_eq!((counts.len(), mine), (posts * 4, vec![(&json!("p7"), &json!("retweets"))]));
         assert_eq!(api.tables.reads() - before, requests, "{posts} posts");
     }
-    let twice = batch(&api, &json!({"post_ids": ["p7", "p7"], "counters": ["retweets"], "member": "u"})).await;
+    let twice =
+        batch(&api, "counters", &json!({"post_ids": ["p7", "p7"], "counters": ["retweets"], "member": "u"})).await;
     assert_eq!((&twice["counts"][0]["mine"], &twice["counts"][1]["mine"]), (&json!(true), &json!(true)));
 }
 
 #[tokio::test]
 async fn a_batch_has_every_counter_where_none_is_named_and_says_which_cannot_be_read() {
     let api = Api::start(uncached(), CACHED).await;
-    let all = batch(&api, &json!({"post_ids": ["q"]})).await;
+    let all = batch(&api, "counters", &json!({"post_ids": ["q"]})).await;
     let names: Vec<_> = all["counts"].as_array().unwrap().iter().map(|it| it["counter"].as_str().unwrap()).collect();
     assert_eq!(names, ["likes", "retweets", "replies", "views", "score"]);
-    assert_eq!(batch(&api, &json!({"post_ids": []})).await, json!({"counts": []}));
-    assert_eq!(batch(&api, &json!({"post_ids": ["p"], "counters": []})).await, json!({"counts": []}));
+    assert_eq!(batch(&api, "counters", &json!({"post_ids": []})).await, json!({"counts": []}));
+    assert_eq!(batch(&api, "counters", &json!({"post_ids": ["p"], "counters": []})).await, json!({"counts": []}));
     api.tables.damage(&counter_id("damaged", "views")).await;
-    let damaged = batch(&api, &json!({"post_ids": ["damaged", "p", "p"], "counters": ["views"]})).await;
+    let damaged = batch(&api, "counters", &json!({"post_ids": ["damaged", "p", "p"], "counters": ["views"]})).await;
     assert_eq!(damaged["counts"].as_array().unwrap().len(), 2);
     assert_eq!(damaged["unreadable"], json!([{"post_id": "damaged", "counter": "views"}]));
     api.plant("p", 3, 1).await;
     api.tables.damage(&counter_id("damaged", "likes")).await;
-    let likes = batch_of(&api, "likes", &json!({"post_ids": ["p", "damaged", "q", "p"]})).await;
+    let likes = batch(&api, "likes", &json!({"post_ids": ["p", "damaged", "q", "p"]})).await;
     let counts: Vec<_> = likes["counts"].as_array().unwrap().iter().map(|it| (&it["post_id"], &it["likes"])).collect();
     let (p, q) = ((&json!("p"), &json!(3)), (&json!("q"), &json!(0)));
     assert_eq!((counts, &likes["unreadable"]), (vec![p, q, p], &json!(["damaged"])));
-    assert_eq!(batch_of(&api, "likes", &json!({"post_ids": []})).await, json!({"counts": []}));
-    let most = batch(&api, &json!({"post_ids": vec!["p"; 100], "counters": page().1})).await;
+    assert_eq!(batch(&api, "likes", &json!({"post_ids": []})).await, json!({"counts": []}));
+    let most = batch(&api, "counters", &json!({"post_ids": vec!["p"; 100], "counters": page().1})).await;
     assert_eq!(most["counts"].as_array().unwrap().len(), 400);
 }
 

@@ -15,9 +15,7 @@ use tally_count_api::{App, Config, Topics};
 use tally_service::Clock;
 use tally_testkit::records;
 
-use crate::harness::{
-    Api, BEGAN, WRITING, ask, broker, counter, counter_id, eventually, get, post, post_id, put, request, send, token,
-};
+use crate::harness::{Api, BEGAN, WRITING, ask, broker, counter, counter_id, eventually, get, post, post_id, put};
 
 async fn writing() -> Api {
     Api::start(Config::default(), WRITING).await
@@ -161,30 +159,4 @@ async fn a_counters_shards_are_answered_on_demand() {
         let answer = get(api.address, &format!("/v1/posts/p/counters/likes?{query}")).await;
         assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (400, "bad-query"), "{query}");
     }
-}
-
-#[tokio::test]
-async fn creating_takes_the_administrators_token_or_where_there_is_none_the_writers() {
-    let (read, write, admin) = (token("canary-read"), token("canary-write"), token("canary-admin"));
-    let target = "/v1/posts/p/counters/likes";
-    for ([read_token, write_token, admin_token], opens) in [
-        ([read.clone(), write.clone(), admin.clone()], "canary-admin"),
-        ([read, write, None], "canary-write"),
-        ([None, None, admin], "canary-admin"),
-    ] {
-        let open_writes = write_token.is_none();
-        let config = Config { read_token, write_token, admin_token, ..Config::default() };
-        let api = Api::start(config, WRITING).await;
-        for token in ["canary-read", "canary-write", "canary-admin", "", "canary"] {
-            let asked = request("PUT", target).header("content-type", "application/json");
-            let asked = asked.header("authorization", format!("Bearer {token}"));
-            let answer = send(api.address, asked.body(r#"{"number_of_shards":64}"#.into()).unwrap()).await;
-            assert_eq!(answer.status.is_success(), token == opens, "{token} {opens}");
-            assert!(answer.status.is_success() || answer.status == 401);
-        }
-        let like = ask(api.address, "PUT", "/v1/posts/p/likes/u").await;
-        assert_eq!(like.status.as_u16(), if open_writes { 202 } else { 401 });
-    }
-    let open = writing().await;
-    assert_eq!(put(open.address, target, r#"{"number_of_shards":64}"#).await.status, 200);
 }
