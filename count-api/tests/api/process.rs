@@ -82,12 +82,8 @@ async fn ready(process: Process) -> (Process, SocketAddr) {
 
 /// Returns every line of its log about a request or a connection.
 pub(crate) fn accesses(process: &Process) -> Vec<Value> {
-    let (log, mut lines) = (process.log(), Vec::new());
-    // The last line may not be complete yet.
-    for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-        lines.push(serde_json::from_str(line).expect("a line is one JSON object"));
-    }
-    lines.retain(|line: &Value| line["target"] == "tally_count_api::access");
+    let mut lines = process.events();
+    lines.retain(|line| line["target"] == "tally_count_api::access");
     lines
 }
 
