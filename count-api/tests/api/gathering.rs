@@ -30,11 +30,6 @@ struct Counting {
 }
 
 impl Counting {
-    fn new() -> Self {
-        let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
-        Self { broker: broker(), begun, open }
-    }
-
     fn begun(&self) -> usize {
         *self.begun.borrow()
     }
@@ -60,7 +55,8 @@ async fn started() -> (Counting, Api) {
 
 /// Starts with this limit for an acknowledgement.
 async fn acknowledging_within(write_budget: Duration) -> (Counting, Api) {
-    let producer = Counting::new();
+    let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
+    let producer = Counting { broker: broker(), begun, open };
     let (counted, broker) = (producer.clone(), producer.broker.clone());
     // All requests come from one client.
     let config = Config { write_rate: 0, write_budget, ..Config::default() };

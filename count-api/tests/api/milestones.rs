@@ -1,7 +1,6 @@
 //! Tests the milestones of counters: what the API answers of each, which threshold is next, and which counters have
 //! none.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -125,7 +124,7 @@ async fn no_milestone_is_exact_while_a_loss_is_open_or_once_it_was_corrected() {
 
 #[tokio::test]
 async fn an_unknown_counter_has_none_nor_has_a_sum_that_is_taken_from() {
-    let api = Arc::new(Api::start(Config::default(), With::default()).await);
+    let api = Api::start(Config::default(), With::default()).await;
     for (target, status, problem) in [
         ("/v1/posts/p/counters/nothing/milestones", 404, "unknown-counter"),
         ("/v1/posts/p/counters/score/milestones", 422, "no-milestones"),
