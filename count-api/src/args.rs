@@ -296,20 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_an_address_or_absent() {
-        for absent in [&["--redis", "off"][..], &["--redis", ""], &[]] {
-            assert_eq!(Args::checked(absent).unwrap().cache.settings(""), Ok(None));
-        }
-        let one = Args::checked(&["--redis", "redis://:canary@cache:6379"]).unwrap();
-        assert!(!format!("{one:?}").contains("canary"));
-        let nodes = |args: Args| args.cache.settings("").unwrap().map(|cache| (cache.nodes.len(), cache.cluster));
-        assert_eq!(nodes(one), Some((1, false)));
-        assert_eq!(nodes(Args::checked(&["--redis", "redis://a:1, redis://b:1"]).unwrap()), Some((2, true)));
-        let error = Args::checked(&["--redis", "canary:6379"]).unwrap_err();
-        assert!(error.contains("--redis (TALLY_REDIS)") && !error.contains("canary"), "{error}");
-    }
-
-    #[test]
     fn every_bad_setting_is_named_at_once_and_no_value_is_repeated() {
         let bad = [
             "--connections=0",
@@ -328,13 +314,6 @@ mod tests {
             assert!(error.contains(flag), "{flag}: {error}");
         }
         assert!(!error.contains("canary"), "{error}");
-    }
-
-    #[test]
-    fn a_login_without_brokers_is_a_mistake() {
-        let login = ["--sasl", "plain", "--sasl-user", "u", "--sasl-password", "canary"];
-        let error = Args::checked(&login).unwrap_err();
-        assert!(error.contains("--brokers (TALLY_BROKERS): missing") && !error.contains("canary"), "{error}");
     }
 
     #[test]

@@ -17,13 +17,13 @@ pub(crate) struct Followed<F> {
     reader: Arc<dyn TopicReader>,
     clock: Clock,
     what: &'static str,
-    /// Takes records, and after each look whether it reached the end.
+    /// Takes records, and after each look whether it reached the end, with none.
     take: F,
     /// The next record of each partition.
     positions: BTreeMap<u32, (TopicId, Offset)>,
 }
 
-impl<F: FnMut(Option<&Records>, bool) + Send + 'static> Task for Followed<F> {
+impl<F: FnMut(&Records, bool) + Send + 'static> Task for Followed<F> {
     async fn run(mut self, stop: Stop) -> anyhow::Result<()> {
         let (what, mut is_missing) = (self.what, false);
         loop {
@@ -36,7 +36,7 @@ impl<F: FnMut(Option<&Records>, bool) + Send + 'static> Task for Followed<F> {
                 tracing::debug!(error = %fault, "the topic of {what} cannot be read");
                 false
             });
-            (self.take)(None, is_whole);
+            (self.take)(&Records::default(), is_whole);
             if stop.unless_requested(self.clock.sleep(EVERY)).await.is_err() {
                 return Ok(());
             }
@@ -44,7 +44,7 @@ impl<F: FnMut(Option<&Records>, bool) + Send + 'static> Task for Followed<F> {
     }
 }
 
-impl<F: FnMut(Option<&Records>, bool)> Followed<F> {
+impl<F: FnMut(&Records, bool)> Followed<F> {
     pub(crate) fn new(reader: Arc<dyn TopicReader>, clock: Clock, what: &'static str, take: F) -> Self {
         Self { reader, clock, what, take, positions: BTreeMap::new() }
     }
@@ -70,7 +70,7 @@ impl<F: FnMut(Option<&Records>, bool)> Followed<F> {
         while from < log.end {
             let records = self.reader.read(partition, from, log.end).await?;
             from = records.last_offset().map_or(log.end, Offset::next);
-            (self.take)(Some(&records), false);
+            (self.take)(&records, false);
             self.positions.insert(partition.index, (log.topic.clone(), from));
         }
         Ok(())

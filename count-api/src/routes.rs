@@ -42,7 +42,7 @@ use crate::access::Access;
 use crate::auth::Guard;
 use crate::caching::Caching;
 use crate::definitions::Defined;
-use crate::error::{LoggedCause, Problem};
+use crate::error::{LoggedCause, Problem, Result};
 use crate::limits::Gate;
 use crate::milestones::Milestones;
 use crate::read::{Reader, TableGate};
@@ -79,6 +79,12 @@ pub struct Handles {
     pub clock: Clock,
     /// The lists of what is trending; `None` if lists are off.
     pub tops: Option<Tops>,
+}
+
+impl Handles {
+    fn writer(&self) -> Result<&EventWriter> {
+        self.writer.as_ref().ok_or(Problem::WritesOff)
+    }
 }
 
 /// The handlers' state.

@@ -90,7 +90,7 @@ fn serve(
             }
             // The client left before it sent a request.
             Either::Left((Ok(Err(_)), _)) | Either::Right(_) => {}
-            Either::Left((Err(_), _)) => slow(&peer),
+            Either::Left((Err(_), _)) => refused(&peer, "slow", None),
         }
     }
 }
@@ -107,8 +107,8 @@ async fn version(
     let (stream, heard) = (TokioIo::new(stream), Arc::new(Exchanges::default()));
     if is_http2 {
         match http2::serve(stream, front, peer.clone(), Arc::clone(&heard), limits.header_time, ending).await {
-            http2::Ended::Broken(error) if !heard.all_answered() => refused(&peer, &error),
-            http2::Ended::Idle => slow(&peer),
+            http2::Ended::Broken(error) if !heard.all_answered() => broken(&peer, &error),
+            http2::Ended::Idle => refused(&peer, "slow", None),
             http2::Ended::Well | http2::Ended::Broken(_) => {}
         }
         return;
@@ -120,7 +120,7 @@ async fn version(
         front.answer(request, &answering).inspect(move |_| _ = heard.answered.fetch_add(1, Ordering::Relaxed))
     });
     match to_its_end(http1(limits.header_time).serve_connection(stream, service), ending).await {
-        Err(error) if !heard.explains(&error) => refused(&peer, &error),
+        Err(error) if !heard.explains(&error) => broken(&peer, &error),
         Ok(()) | Err(_) => {}
     }
 }
@@ -148,8 +148,8 @@ impl Exchanges {
     /// Returns whether this end needs no log line: the connection had requests and was then idle, or its client left
     /// before an answer, which was logged.
     fn explains(&self, error: &hyper::Error) -> bool {
-        let (asked, answered) = (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed));
-        asked > 0 && (error.is_timeout() || error.is_incomplete_message() && asked == answered)
+        let was_idle = error.is_timeout() && self.asked.load(Ordering::Relaxed) > 0;
+        was_idle || error.is_incomplete_message() && self.all_answered()
     }
 
     /// Returns whether there were requests and all were answered.
@@ -160,7 +160,7 @@ impl Exchanges {
 }
 
 /// Logs that a connection ended before a request was complete, or within an answer.
-fn refused(peer: &Peer, error: &hyper::Error) {
+fn broken(peer: &Peer, error: &hyper::Error) {
     let reason = if error.is_timeout() {
         "slow"
     } else if error.is_parse_too_large() {
@@ -172,15 +172,15 @@ fn refused(peer: &Peer, error: &hyper::Error) {
     } else {
         "broken_off"
     };
-    HTTP_REFUSED.counter(&[reason]).increment(1);
-    let cause = error.source().map(ToString::to_string);
-    tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason, %error, cause, "refused");
+    refused(peer, reason, Some(error));
 }
 
-/// Logs that a connection sent no request in time.
-fn slow(peer: &Peer) {
-    HTTP_REFUSED.counter(&["slow"]).increment(1);
-    tracing::info!(target: "tally_count_api::access", client = peer.as_str(), reason = "slow", "refused");
+/// Logs why a connection is not served any more. One that sent no request in time has no error.
+fn refused(peer: &Peer, reason: &'static str, error: Option<&hyper::Error>) {
+    HTTP_REFUSED.counter(&[reason]).increment(1);
+    let cause = error.and_then(|error| error.source()).map(ToString::to_string);
+    let (client, error) = (peer.as_str(), error.map(tracing::field::display));
+    tracing::info!(target: "tally_count_api::access", client, reason, error, cause, "refused");
 }
 
 fn is_unread(error: &hyper::Error) -> bool {

@@ -192,14 +192,12 @@ impl Tops {
         if let Some(blocks) = blocks {
             tops.0.blocked.write().unknown = true;
             let (tops, taken) = (tops.clone(), Taken::of("blocks", own));
-            let block = move |records: Option<&Records>, is_whole| {
-                tops.block(records.map(|records| taken.ids(records)).unwrap_or_default(), is_whole);
-            };
+            let block = move |records: &Records, is_whole| tops.block(taken.ids(records), is_whole);
             host.spawn(Stage::Support, "blocks", Followed::new(blocks, clock, "blocks", block));
         }
         let (followed, mut taken) = (tops.clone(), Taken::of("boards", own));
-        let take = move |records: Option<&Records>, is_whole| {
-            followed.take(records.map(|records| taken.boards(records)).unwrap_or_default(), is_whole);
+        let take = move |records: &Records, is_whole| {
+            followed.take(taken.boards(records), is_whole);
             if let Some(moment) = followed.0.shelf.read().moment() {
                 BOARDS_AGE.gauge(&[]).set(clock.now().since(UnixMillis(moment * 1000)).as_secs_f64());
             }

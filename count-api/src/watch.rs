@@ -293,18 +293,4 @@ mod tests {
         drop(two);
         assert_eq!(watches.listened().len(), 0);
     }
-
-    #[tokio::test]
-    async fn a_client_that_listens_to_several_posts_has_the_places_of_as_many_until_its_last_listener_is_gone() {
-        let (watches, _known) = watches(3);
-        assert_eq!(watches.admit(4).err(), Some(Problem::TooManyListeners));
-        drop(watches.listen(watches.admit(1).unwrap(), &likes(), number(1, 1)));
-        let permit = watches.admit(3).unwrap();
-        let listeners = [permit.clone(), permit].map(|permit| watches.listen(permit, &likes(), number(1, 1)));
-        let [one, two] = listeners;
-        drop(one);
-        assert_eq!(watches.admit(1).err(), Some(Problem::TooManyListeners));
-        drop(two);
-        assert!(watches.admit(3).is_ok());
-    }
 }

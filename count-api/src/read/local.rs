@@ -262,7 +262,6 @@ mod tests {
     use proptest::prelude::{ProptestConfig, Strategy, prop_assert_eq, proptest};
     use tally_core::cached::{StandingAt, Value};
     use tally_core::changes::Place;
-    use tally_core::served::Served;
     use tally_core::time::UnixMillis;
 
     use super::*;
@@ -302,22 +301,18 @@ mod tests {
 
     #[test]
     fn a_number_is_kept_for_its_time_from_the_beginning_of_its_read_by_either_clock() {
-        let (local, nothing) = (Local::new(100, KEEP), Local::new(100, Duration::ZERO));
-        keep(&local, "p", &version(3), at(0));
-        keep(&nothing, "p", &version(3), at(0));
+        let [local, nothing, long] = [KEEP, Duration::ZERO, 600 * LONGEST].map(|keep| Local::new(100, keep));
+        for local in [&local, &nothing, &long] {
+            keep(local, "p", &version(3), at(0));
+        }
         assert_eq!((held(&local, "p", at(99)), held(&nothing, "p", at(0))), (Some(3), None));
+        // For longer a corrected counter must not be told as it was.
+        assert_eq!((held(&long, "p", at(999)), held(&long, "p", at(1_000))), (Some(3), None));
         let slept = Now { wall: at(100).wall, ..at(5) };
         let set_back = Now { wall: UnixMillis(0), ..at(100) };
         for past in [at(100), slept, set_back] {
             assert_eq!(held(&local, "p", past), None, "{past:?}");
         }
-    }
-
-    #[test]
-    fn no_number_is_kept_for_longer_than_a_corrected_counter_may_be_told_as_it_was() {
-        let local = Local::new(100, Duration::from_secs(600));
-        keep(&local, "p", &version(3), at(0));
-        assert_eq!((held(&local, "p", at(999)), held(&local, "p", at(1_000))), (Some(3), None));
     }
 
     fn number() -> impl Strategy<Value = Number> {
@@ -351,21 +346,6 @@ mod tests {
         let stripes = local.0.stripes.iter().map(|stripe| stripe.lock());
         let kept: usize = stripes.map(|stripe| stripe.young.len() + stripe.old.len()).sum();
         assert!(kept <= 256, "{kept}");
-    }
-
-    #[test]
-    fn bytes_are_sent_again_for_the_same_answer_alone() {
-        let (kept, post) = (Kept::new(version(3), Timing::default()), likes("p").post);
-        let render = |answer: &Answer| Rendered::new(&post, answer.clone());
-        let exact = Answer { served: Served { exact: true, ..Served::default() }, fresh: true, ..Answer::default() };
-        let others = [Answer { fresh: false, ..exact.clone() }, Answer { served: Served::default(), ..exact.clone() }];
-        assert!(kept.rendered_before(&exact).is_none());
-        let body = kept.rendered(&exact, render).body;
-        assert_eq!(kept.rendered_before(&exact).map(|rendered| rendered.body), Some(body));
-        for other in others {
-            assert!(kept.rendered_before(&other).is_none());
-            assert_eq!(kept.rendered(&other, render).body, render(&other).body);
-        }
     }
 
     #[tokio::test]

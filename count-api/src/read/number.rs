@@ -188,16 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn without_a_standing_or_an_as_of_nothing_is_exact_or_fresh() {
-        let without_as_of = Number { as_of: None, ..number(likes(4), standing(5, None, &[])) };
-        for number in [without_as_of, Number { value: likes(4), ..Number::default() }] {
-            let answer = answer(&number, None, 9_000_000_000_000);
-            assert_eq!((answer.served.likes, answer.served.exact, answer.fresh), (3, false, false));
-            assert_eq!(answer.served.as_of, UnixMillis(0));
-        }
-    }
-
-    #[test]
     fn a_number_is_fresh_while_its_as_of_is_recent_and_as_of_is_never_in_the_future() {
         let kept = number(likes(4), standing(5, None, &[]));
         let fresh = |now| answer(&kept, None, now).fresh;

@@ -126,9 +126,7 @@ pub(super) async fn create_counter(
     let width = asked.width()?;
     Ok(axum::Json(match chosen.definition.kind() {
         CounterKind::Sum => {
-            let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
-            let number_of_shards = writer.begin(&chosen, width);
-            CounterShards::Sum(SumShards { policy: "writer", number_of_shards })
+            CounterShards::Sum(SumShards { policy: "writer", number_of_shards: api.writer()?.begin(&chosen, width) })
         }
         CounterKind::Set => CounterShards::Set(SetShards {
             subject: Named::from(&chosen.subject),

@@ -112,25 +112,6 @@ pub(super) async fn stream_counters_of_posts(
     listening(&api, &posts_of(&asked)?, &names(&api, SubjectField::Post), None).await
 }
 
-/// Sends the counters `names` of `subjects` as events. Each has an id if `seen` says which editions the client has.
-async fn listening(
-    api: &Handles,
-    subjects: &[Subject],
-    names: &[CounterName],
-    mut seen: Option<Editions>,
-) -> Result<Response> {
-    let changes = listen(api, subjects, names, seen.as_ref()).await?;
-    let events = changes.map(move |Told { event, change }| match (change, &mut seen) {
-        (Some((counter, edition)), Some(seen)) => {
-            seen.0[counter] = Some(edition);
-            event.id(seen.to_string())
-        }
-        _ => event,
-    });
-    let retry = stream::once(async { Event::default().retry(RETRY) });
-    Ok(answer(api, retry.chain(events)))
-}
-
 /// Parses the posts of a query and drops repeated ones.
 fn posts_of(asked: &[(String, String)]) -> Result<Vec<Subject>> {
     let bad = |why: String| Problem::BadQuery { parameter: Some(Parameter::named(POST)), why };
@@ -222,14 +203,15 @@ impl Heard {
     }
 }
 
-/// Streams the counters `names` of `subjects` until the process stops, leaving out editions that the client has `seen`.
-/// A count that was sent is still followed by the thresholds that it reached. A damaged counter is left out.
-async fn listen(
+/// Sends the counters `names` of `subjects` as events until the process stops. Each event has an id if `seen` says which
+/// editions the client has, and these are left out. A count that was sent is still followed by the thresholds that it
+/// reached. A damaged counter is left out.
+async fn listening(
     api: &Handles,
     subjects: &[Subject],
     names: &[CounterName],
-    seen: Option<&Editions>,
-) -> Result<impl Stream<Item = Told> + Send + use<>> {
+    mut seen: Option<Editions>,
+) -> Result<Response> {
     let place = api.watches.admit(subjects.len())?;
     let wanted: Vec<_> = subjects.iter().flat_map(|subject| names.iter().map(move |name| (subject, name))).collect();
     let ids: Vec<_> = wanted.iter().map(|(subject, name)| subject.counter(name)).collect();
@@ -242,7 +224,8 @@ async fn listen(
         let Some(numbers) = readable(&id, read)? else { continue };
         let value = numbers.own.value;
         let counter = nth % names.len().max(1);
-        let listener = api.watches.listen(place.clone(), &id, numbers).resuming(seen.and_then(|seen| seen.0[counter]));
+        let known = seen.as_ref().and_then(|seen| seen.0[counter]);
+        let listener = api.watches.listen(place.clone(), &id, numbers).resuming(known);
         let has_milestones = defined.named(id.name.as_str()).is_some_and(Definition::has_milestones);
         let ladder = if has_milestones { ladder } else { Ladder::default() };
         let heard = Heard {
@@ -261,7 +244,16 @@ async fn listen(
         counters.push(told.flatten().boxed());
     }
     // Even without any counter the stream stays open; if it ended, clients would reconnect again and again.
-    Ok(stream::select_all(counters).chain(until_stopped(api, stream::pending())))
+    let told = stream::select_all(counters).chain(until_stopped(api, stream::pending()));
+    let events = told.map(move |Told { event, change }| match (change, &mut seen) {
+        (Some((counter, edition)), Some(seen)) => {
+            seen.0[counter] = Some(edition);
+            event.id(seen.to_string())
+        }
+        _ => event,
+    });
+    let retry = stream::once(async { Event::default().retry(RETRY) });
+    Ok(answer(api, retry.chain(events)))
 }
 
 /// Returns the JSON of an event's data.

@@ -59,7 +59,7 @@ impl EventWriter {
         Self { producer, topic, defined, spreading, budget, clock, chance, gatherings: Gatherings::default() }
     }
 
-    /// Writes an event about a counter to the definition's topic, or to that of likes, and returns the event's time
+    /// Writes an event about a counter to the definition's topic, or to that of likes, and returns its action and time
     /// once Kafka has acknowledged it. Safe to repeat for a set. For a sum each amount counts; amounts at the same time
     /// share one event. Each write is counted under one of `kinds`, even if it shares its event.
     ///
@@ -72,8 +72,8 @@ impl EventWriter {
         kinds: [&'static str; 2],
         direction: Direction,
         said: Said<'_>,
-    ) -> Result<UnixMillis> {
-        chosen.definition.action(direction).ok_or(Problem::NoAction(NO_REMOVAL))?;
+    ) -> Result<(String, UnixMillis)> {
+        let action = chosen.definition.action(direction).ok_or(Problem::NoAction(NO_REMOVAL))?.to_owned();
         if chosen.definition.topic.is_none() && self.defined.is_of_another_topic() {
             return Err(Problem::OtherTopic);
         }
@@ -83,7 +83,7 @@ impl EventWriter {
         };
         let outcome = sent.as_ref().map_or_else(Fault::class, |_| "acknowledged");
         WRITES.counter(&[kinds[usize::from(direction == Direction::Remove)], outcome]).increment(1);
-        sent.map_err(|fault| {
+        sent.map(|at| (action, at)).map_err(|fault| {
             let problem = if fault.is_retryable() { Problem::BrokerAway } else { Problem::EventRefused };
             problem(LoggedCause::new(&fault))
         })

@@ -27,20 +27,6 @@ const LIKES: [&str; 2] = ["like", "unlike"];
 const MEMBERS: [&str; 2] = ["put", "remove"];
 const AMOUNTS: [&str; 2] = ["increment", "decrement"];
 
-/// Writes an event about a counter. Returns its action and its time. Safe to repeat for a set; each event of a sum
-/// counts.
-async fn write(
-    api: &Handles,
-    chosen: &Chosen,
-    kinds: [&'static str; 2],
-    direction: Direction,
-    said: Said<'_>,
-) -> Result<(String, u64)> {
-    let writer = api.writer.as_ref().ok_or(Problem::WritesOff)?;
-    let at = writer.say(chosen, kinds, direction, said).await?;
-    Ok((chosen.definition.action(direction).unwrap_or_default().to_owned(), at.0))
-}
-
 /// An acknowledged event.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Accepted {
@@ -71,9 +57,9 @@ async fn write_like(
     user: &UserId,
     direction: Direction,
 ) -> Result<(StatusCode, Json<Accepted>)> {
-    let (action, ts) = write(api, likes, LIKES, direction, Said::Member(user)).await?;
+    let (action, at) = api.writer()?.say(likes, LIKES, direction, Said::Member(user)).await?;
     let (post_id, user_id) = (likes.subject.id.to_string(), user.to_string());
-    Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action, ts })))
+    Ok((StatusCode::ACCEPTED, Json(Accepted { post_id, user_id, action, ts: at.0 })))
 }
 
 /// A user likes a post
@@ -143,9 +129,9 @@ async fn write_event(
         Said::Member(member) => (MEMBERS, Some(member.to_string()), None),
         Said::Amount(n) => (AMOUNTS, None, Some(n)),
     };
-    let (action, ts) = write(api, chosen, kinds, direction, said).await?;
+    let (action, at) = api.writer()?.say(chosen, kinds, direction, said).await?;
     let (subject, counter) = (Named::from(&chosen.subject), chosen.definition.name.to_string());
-    Ok((StatusCode::ACCEPTED, Json(CounterAccepted { subject, counter, action, member, n, ts })))
+    Ok((StatusCode::ACCEPTED, Json(CounterAccepted { subject, counter, action, member, n, ts: at.0 })))
 }
 
 /// A set of a post is to have a member

@@ -37,13 +37,8 @@ mod tests {
             ("", false),
         ] {
             for piece in [1, 3, 64] {
-                let (ours, mut theirs) = duplex(1);
-                let sending = async {
-                    for piece in sent.as_bytes().chunks(piece) {
-                        theirs.write_all(piece).await.unwrap();
-                    }
-                    drop(theirs);
-                };
+                let (ours, mut theirs) = duplex(piece);
+                let sending = async move { theirs.write_all(sent.as_bytes()).await.unwrap() };
                 let reading = async {
                     let (told, mut stream) = super::is_http2(ours).await.unwrap();
                     let mut text = String::new();

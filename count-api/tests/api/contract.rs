@@ -1,14 +1,15 @@
 //! Calls each route as the OpenAPI document describes it.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http_body_util::Full;
 use serde_json::json;
 use tally_count_api::Config;
+use tally_service::Clock;
 
 use crate::harness::{
-    Api, BEGAN, WRITING, With, ask, ask_with, eventually, get, get_with, post_id, request, send, standing, token,
-    uncached,
+    Api, BEGAN, WRITING, With, ask, eventually, get, post_id, request, send, standing, token, uncached,
 };
 
 #[tokio::test]
@@ -82,8 +83,9 @@ async fn every_read_counts_against_a_clients_rate_also_from_memory_and_of_the_pa
 
 #[tokio::test]
 async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
+    static STILL: AtomicU64 = AtomicU64::new(0);
     let config = Config { local_ttl: Duration::from_secs(10), cors_origins: vec!["*".to_owned()], ..uncached() };
-    let api = Api::standing_still(config).await;
+    let api = Api::at(Clock::stepping(BEGAN, &STILL), config, With::default(), |app| app).await;
     api.plant("p", 42, 57).await;
     let ask = async |headers: &[(&str, &str)]| {
         let request = headers
@@ -111,42 +113,40 @@ async fn a_count_from_memory_is_the_same_answer_as_one_that_was_read() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_also_where_the_count_is_in_memory() {
-    let config = Config { read_token: token("canary-read"), local_ttl: Duration::from_secs(10), ..uncached() };
-    let api = Api::start(config, With::default()).await;
-    let ask = async |token: &'static str| {
-        get_with(api.address, "/v1/posts/p/likes", ("authorization", token)).await.status.as_u16()
-    };
-    for _ in 0..3 {
-        assert_eq!((ask("Bearer canary-read").await, ask("Bearer canary-rea").await), (200, 401));
-    }
-}
-
-#[tokio::test]
-async fn reading_and_writing_take_a_token_each() {
-    let (read_token, write_token) = (token("canary-read"), token("canary-write"));
-    let api = Api::counting(Config { read_token, write_token, ..Config::default() }, WRITING).await;
-    let ask = async |method: &str, target: &str, token: &str| {
-        ask_with(api.address, method, target, ("authorization", token)).await
-    };
-    for target in ["/v1/posts/p/likes/u", "/v1/posts/p/counters/retweets/members/u"] {
-        for (method, token, status) in [
-            ("GET", "", 401),
-            ("GET", "Bearer canary-write", 401),
-            ("GET", "Bearer canary-read", 200),
-            ("PUT", "", 401),
-            ("PUT", "Bearer canary-read", 401),
-            ("PUT", "Bearer canary-write", 202),
-            ("DELETE", "Bearer x", 401),
+async fn reading_writing_and_administration_take_a_token_each_and_the_last_takes_the_writers_where_it_has_none() {
+    let [read, write, admin] = ["canary-read", "canary-write", "canary-admin"].map(Some);
+    let (like, member) = ("/v1/posts/p/likes/u", "/v1/posts/p/counters/retweets/members/u");
+    let (event, shards) = (r#"{"action":"increment"}"#, r#"{"number_of_shards":64}"#);
+    for tokens in [[read, write, admin], [read, write, None], [None, None, admin], [None; 3]] {
+        let [read_token, write_token, admin_token] = tokens.map(|given| token(given?));
+        // A count that is in memory takes a token, too.
+        let config = Config { local_ttl: Duration::from_secs(10), ..Config::default() };
+        let api = Api::start(Config { read_token, write_token, admin_token, ..config }, WRITING).await;
+        let [reads, writes, administers] = tokens;
+        for (method, target, body, opens) in [
+            ("GET", "/v1/posts/p/likes", "", reads),
+            ("GET", like, "", reads),
+            ("GET", member, "", reads),
+            ("PUT", like, "", writes),
+            ("DELETE", member, "", writes),
+            ("POST", "/v1/posts/p/counters/views/events", event, writes),
+            ("PUT", "/v1/posts/p/counters/likes", shards, administers.or(writes)),
         ] {
-            let answer = ask(method, target, token).await;
-            assert_eq!(answer.status.as_u16(), status, "{method} {token:?}");
-            assert_eq!(answer.header("www-authenticate"), (status == 401).then_some("Bearer"));
+            for given in [read, write, admin, Some(""), Some("canary")] {
+                let asked = request(method, target).header("content-type", "application/json");
+                let asked = asked.header("authorization", format!("Bearer {}", given.unwrap()));
+                let answer = send(api.address, asked.body(Full::from(body)).unwrap()).await;
+                let is_open = opens.is_none() || opens == given;
+                assert_eq!(
+                    (answer.status.is_success(), answer.status == 401),
+                    (is_open, !is_open),
+                    "{method} {target}"
+                );
+                assert_eq!(answer.header("www-authenticate"), (!is_open).then_some("Bearer"));
+            }
         }
-        assert_eq!(ask("GET", target, "Bearer canary-read").await.header("cache-control"), Some("no-store"));
+        assert_eq!(get(api.address, "/openapi.json").await.status, 200, "the document is open to all clients");
     }
-    assert_eq!(ask("POST", "/v1/posts/p/counters/views/events", "Bearer canary-read").await.status, 401);
-    assert_eq!(get(api.address, "/openapi.json").await.status, 200, "the document is open to all clients");
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ fn without_time(mut value: Value) -> Value {
 
 #[tokio::test]
 async fn a_write_is_an_event_of_the_definition_and_is_answered_once_it_is_acknowledged() {
-    let api = Api::counting(Config::default(), WRITING).await;
+    let api = Api::start(Config::default(), WRITING).await;
     let (mut likes, mut posts) = (Vec::new(), Vec::new());
     for (method, subject, target, body, action, field, said) in [
         ("PUT", "posts", "likes/u%2F1", "", "like", "user_id", json!("u/1")),
@@ -79,7 +79,7 @@ async fn a_write_is_an_event_of_the_definition_and_is_answered_once_it_is_acknow
 
 #[tokio::test]
 async fn an_amount_is_a_whole_number_within_its_bounds() {
-    let api = Api::counting(Config::default(), WRITING).await;
+    let api = Api::start(Config::default(), WRITING).await;
     for (body, parameter) in [
         (r#"{"action":"increment","n":0}"#, "n"),
         (r#"{"action":"increment","n":-1}"#, "n"),
@@ -101,7 +101,7 @@ async fn an_amount_is_a_whole_number_within_its_bounds() {
 
 #[tokio::test]
 async fn a_route_of_the_other_kind_and_an_action_that_is_not_defined_are_conflicts() {
-    let api = Api::counting(Config::default(), WRITING).await;
+    let api = Api::start(Config::default(), WRITING).await;
     let said = |answer: Answer| (answer.status.as_u16(), answer.problem());
     for method in ["GET", "PUT", "DELETE"] {
         for (target, status, problem) in [
@@ -146,7 +146,7 @@ async fn each_kind(api: &Api) -> Vec<Answer> {
 
 #[tokio::test]
 async fn a_broker_that_is_away_or_refuses_the_event_is_named_and_the_client_waits() {
-    let api = Api::counting(Config::default(), WRITING).await;
+    let api = Api::start(Config::default(), WRITING).await;
     for (fault, problem) in [(Fault::Transient as fn(_) -> _, "broker-away"), (Fault::Poison, "event-refused")] {
         api.broker.refuse_writes("likes", Some(fault("canary".to_owned())));
         for answer in each_kind(&api).await {
@@ -161,7 +161,7 @@ async fn a_broker_that_is_away_or_refuses_the_event_is_named_and_the_client_wait
 
 #[tokio::test]
 async fn a_topic_that_is_not_the_deployments_any_more_gets_no_event_and_nothing_is_called_exact() {
-    let api = Api::counting(Config::default(), WRITING).await;
+    let api = Api::start(Config::default(), WRITING).await;
     api.plant("p", 3, 1).await;
     let readiness = api.running.host().readiness();
     let (checkpoints, is_exact) =
@@ -191,7 +191,7 @@ async fn a_topic_that_is_not_the_deployments_any_more_gets_no_event_and_nothing_
 #[tokio::test]
 async fn a_client_past_its_rate_of_writes_is_told_when_to_come_back_and_nothing_of_it_is_written() {
     let config = Config { write_rate: 1, ..Config::default() };
-    let api = Api::counting(config, WRITING).await;
+    let api = Api::start(config, WRITING).await;
     let answers = each_kind(&api).await;
     assert_eq!(answers[0].status, 202);
     for answer in &answers[1..] {

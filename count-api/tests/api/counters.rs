@@ -13,7 +13,7 @@ use crate::harness::{
 
 #[tokio::test]
 async fn the_definitions_are_listed_without_what_they_do_not_have() {
-    let api = Api::counting(Config::default(), With::default()).await;
+    let api = Api::start(Config::default(), With::default()).await;
     let answer = get(api.address, "/v1/counters").await;
     let set = |name: &str, add: &str, member: &str| json!({"name": name, "kind": "set", "add": add, "member": member});
     let with = |mut entry: serde_json::Value, field: &str, value: &str| {
@@ -35,7 +35,7 @@ async fn the_definitions_are_listed_without_what_they_do_not_have() {
 
 #[tokio::test]
 async fn a_counter_of_any_kind_is_read_as_likes_are_and_is_not_sent_again_until_it_changes() {
-    let api = Api::counting(uncached(), CACHED).await;
+    let api = Api::start(uncached(), CACHED).await;
     api.plant("p", 3, 4).await;
     api.plant_counter("p", "retweets", 42, 57).await;
     api.plant_counter("p", "views", 1_300, 90).await;
@@ -64,7 +64,7 @@ async fn a_counter_of_any_kind_is_read_as_likes_are_and_is_not_sent_again_until_
         assert_eq!(known.header("etag"), Some(tag.as_str()));
         assert_eq!(get_with(api.address, &target, ("if-none-match", "W/\"91.1\"")).await.status, 200);
     }
-    let later = Api::counting(uncached(), With::default()).await;
+    let later = Api::start(uncached(), With::default()).await;
     for (version, status) in [(7, 304), (8, 200)] {
         later.plant("p", 3, version).await;
         for target in ["/v1/posts/p/likes", "/v1/posts/p/counters/likes"] {
@@ -75,32 +75,12 @@ async fn a_counter_of_any_kind_is_read_as_likes_are_and_is_not_sent_again_until_
 }
 
 #[tokio::test]
-async fn a_sum_below_zero_is_exact_and_a_set_below_zero_is_shown_as_none() {
-    let api = Api::counting(uncached(), CACHED).await;
-    api.plant_counter("p", "score", -7, 2).await;
-    api.plant_counter("p", "retweets", -7, 2).await;
-    for _ in 0..2 {
-        let read = async |name: &str| get(api.address, &format!("/v1/posts/p/counters/{name}")).await.json();
-        let (score, retweets) = (read("score").await, read("retweets").await);
-        assert_eq!((&score["value"], &score["exact"]), (&json!(-7), &json!(true)));
-        assert_eq!((&retweets["value"], &retweets["exact"]), (&json!(0), &json!(false)));
-        eventually("both are in the cache", async || {
-            let held = async |name| api.tables.held(&counter_id("p", name)).await.is_some();
-            held("score").await && held("retweets").await
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
 async fn what_is_not_defined_for_a_subject_is_no_counter_of_it() {
-    let api = Api::counting(uncached(), With::default()).await;
-    let likes_alone = Api::start(uncached(), With::default()).await;
+    let api = Api::start(uncached(), With::default()).await;
     let of_posts = ["nothing", "posts", "searches", "+views", "Likes", "%2Bviews", "a%1Fb"];
-    let of_posts = of_posts.map(|name| (&api, format!("posts/p/counters/{name}")));
-    let of_hashtags = ["likes", "views", "nothing"].map(|name| (&api, format!("hashtags/rust/counters/{name}")));
-    let undefined = [(&likes_alone, "posts/p/counters/views".to_owned())];
-    for (api, target) in of_posts.iter().chain(&of_hashtags).chain(&undefined) {
+    let of_posts = of_posts.map(|name| format!("posts/p/counters/{name}"));
+    let of_hashtags = ["likes", "views", "nothing"].map(|name| format!("hashtags/rust/counters/{name}"));
+    for target in of_posts.iter().chain(&of_hashtags) {
         let answer = get(api.address, &format!("/v1/{target}")).await;
         assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (404, "unknown-counter"), "{target}");
     }
@@ -109,12 +89,11 @@ async fn what_is_not_defined_for_a_subject_is_no_counter_of_it() {
     let bad_id = get(api.address, "/v1/hashtags/%00/counters/posts").await;
     assert_eq!((bad_id.problem().as_str(), &bad_id.json()["parameter"]), ("bad-id", &json!("hashtag")));
     assert_eq!(api.tables.reads(), 0);
-    assert_eq!(get(likes_alone.address, "/v1/posts/p/counters/likes").await.status, 200);
 }
 
 #[tokio::test]
 async fn all_counters_of_a_post_are_one_read() {
-    let api = Api::counting(uncached(), With::default()).await;
+    let api = Api::start(uncached(), With::default()).await;
     api.plant_counter("p", "retweets", 42, 57).await;
     api.plant_counter("p", "score", -1, 3).await;
     let answer = get(api.address, "/v1/posts/p/counters").await;
@@ -149,11 +128,7 @@ fn page() -> (Vec<String>, [&'static str; 4]) {
     ((0..25).rev().map(|n| format!("p{n}")).collect(), ["views", "likes", "retweets", "replies"])
 }
 
-async fn batch(api: &Api, body: &Value) -> Value {
-    batch_of(api, "counters", body).await
-}
-
-async fn batch_of(api: &Api, what: &str, body: &Value) -> Value {
+async fn batch(api: &Api, what: &str, body: &Value) -> Value {
     let answer = post(api.address, &format!("/v1/{what}:batchGet"), &body.to_string()).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -161,7 +136,7 @@ async fn batch_of(api: &Api, what: &str, body: &Value) -> Value {
 
 #[tokio::test]
 async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_each_partition() {
-    let api = Api::counting(uncached(), CACHED).await;
+    let api = Api::start(uncached(), CACHED).await;
     let (posts, names) = page();
     for (n, post) in (1..).zip(&posts) {
         for name in names {
@@ -169,7 +144,7 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
         }
     }
     let asked = json!({"post_ids": posts, "counters": names});
-    let answered = batch(&api, &asked).await;
+    let answered = batch(&api, "counters", &asked).await;
     let pairs: Vec<_> =
         answered["counts"].as_array().unwrap().iter().map(|it| (&it["post_id"], &it["counter"])).collect();
     let expected: Vec<_> = posts.iter().flat_map(|post| names.map(|name| (json!(post), json!(name)))).collect();
@@ -180,9 +155,9 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
     for id in &ids {
         eventually("it is cached", async || api.tables.held(id).await.is_some()).await;
     }
-    assert_eq!(batch(&api, &asked).await, answered);
+    assert_eq!(batch(&api, "counters", &asked).await, answered);
     assert_eq!((api.tables.reads(), api.tables.cache.gets()), (1, 2 * partitions), "the table is not asked again");
-    let likes = batch_of(&api, "likes", &json!({"post_ids": posts})).await;
+    let likes = batch(&api, "likes", &json!({"post_ids": posts})).await;
     let pairs = likes["counts"].as_array().unwrap().iter().map(|it| (it["post_id"].clone(), it["likes"].as_i64()));
     let expected = (1..).zip(&posts).map(|(n, post)| (json!(post), Some(n)));
     assert!(pairs.eq(expected), "{likes}");
@@ -191,50 +166,51 @@ async fn a_page_of_posts_is_one_read_of_the_table_or_one_call_of_the_cache_for_e
 
 #[tokio::test]
 async fn a_page_of_posts_is_a_request_for_each_hundred_numbers_and_rows_of_a_member() {
-    let api = Api::counting(uncached(), With::default()).await;
+    let api = Api::start(uncached(), With::default()).await;
     api.tables.plant_row(&counter_id("p7", "retweets"), "u").await;
     let counted = |table: &str| Rule::new(Fault::Latency { min_ms: 0, max_ms: 0 }).on("BatchGetItem").table(table);
     api.tables.store.faults(["like_counts", "likes"].map(counted));
     for (posts, requests) in [(25, 1 + 1), (100, 4 + 3)] {
         let before = api.tables.reads();
         let ids: Vec<String> = (0..posts).map(|n| format!("p{n}")).collect();
-        let answer = batch(&api, &json!({"post_ids": ids, "counters": page().1, "member": "u"})).await;
+        let answer = batch(&api, "counters", &json!({"post_ids": ids, "counters": page().1, "member": "u"})).await;
         let counts = answer["counts"].as_array().unwrap();
         let mine: Vec<_> =
             counts.iter().filter(|it| it["mine"] == true).map(|it| (&it["post_id"], &it["counter"])).collect();
         assert_eq!((counts.len(), mine), (posts * 4, vec![(&json!("p7"), &json!("retweets"))]));
         assert_eq!(api.tables.reads() - before, requests, "{posts} posts");
     }
-    let twice = batch(&api, &json!({"post_ids": ["p7", "p7"], "counters": ["retweets"], "member": "u"})).await;
+    let twice =
+        batch(&api, "counters", &json!({"post_ids": ["p7", "p7"], "counters": ["retweets"], "member": "u"})).await;
     assert_eq!((&twice["counts"][0]["mine"], &twice["counts"][1]["mine"]), (&json!(true), &json!(true)));
 }
 
 #[tokio::test]
 async fn a_batch_has_every_counter_where_none_is_named_and_says_which_cannot_be_read() {
-    let api = Api::counting(uncached(), CACHED).await;
-    let all = batch(&api, &json!({"post_ids": ["q"]})).await;
+    let api = Api::start(uncached(), CACHED).await;
+    let all = batch(&api, "counters", &json!({"post_ids": ["q"]})).await;
     let names: Vec<_> = all["counts"].as_array().unwrap().iter().map(|it| it["counter"].as_str().unwrap()).collect();
     assert_eq!(names, ["likes", "retweets", "replies", "views", "score"]);
-    assert_eq!(batch(&api, &json!({"post_ids": []})).await, json!({"counts": []}));
-    assert_eq!(batch(&api, &json!({"post_ids": ["p"], "counters": []})).await, json!({"counts": []}));
+    assert_eq!(batch(&api, "counters", &json!({"post_ids": []})).await, json!({"counts": []}));
+    assert_eq!(batch(&api, "counters", &json!({"post_ids": ["p"], "counters": []})).await, json!({"counts": []}));
     api.tables.damage(&counter_id("damaged", "views")).await;
-    let damaged = batch(&api, &json!({"post_ids": ["damaged", "p", "p"], "counters": ["views"]})).await;
+    let damaged = batch(&api, "counters", &json!({"post_ids": ["damaged", "p", "p"], "counters": ["views"]})).await;
     assert_eq!(damaged["counts"].as_array().unwrap().len(), 2);
     assert_eq!(damaged["unreadable"], json!([{"post_id": "damaged", "counter": "views"}]));
     api.plant("p", 3, 1).await;
     api.tables.damage(&counter_id("damaged", "likes")).await;
-    let likes = batch_of(&api, "likes", &json!({"post_ids": ["p", "damaged", "q", "p"]})).await;
+    let likes = batch(&api, "likes", &json!({"post_ids": ["p", "damaged", "q", "p"]})).await;
     let counts: Vec<_> = likes["counts"].as_array().unwrap().iter().map(|it| (&it["post_id"], &it["likes"])).collect();
     let (p, q) = ((&json!("p"), &json!(3)), (&json!("q"), &json!(0)));
     assert_eq!((counts, &likes["unreadable"]), (vec![p, q, p], &json!(["damaged"])));
-    assert_eq!(batch_of(&api, "likes", &json!({"post_ids": []})).await, json!({"counts": []}));
-    let most = batch(&api, &json!({"post_ids": vec!["p"; 100], "counters": page().1})).await;
+    assert_eq!(batch(&api, "likes", &json!({"post_ids": []})).await, json!({"counts": []}));
+    let most = batch(&api, "counters", &json!({"post_ids": vec!["p"; 100], "counters": page().1})).await;
     assert_eq!(most["counts"].as_array().unwrap().len(), 400);
 }
 
 #[tokio::test]
 async fn a_batch_that_is_too_large_or_malformed_is_refused_by_name() {
-    let api = Api::counting(uncached(), CACHED).await;
+    let api = Api::start(uncached(), CACHED).await;
     let (many, four) = (vec!["p"; 101], page().1);
     let (none, ids) = (json!([null, null]), json!(["post_ids", null]));
     let of_both = [

@@ -4,7 +4,6 @@
 mod absent;
 mod cache;
 mod freshness;
-mod history;
 mod losses;
 mod regions;
 mod safe;

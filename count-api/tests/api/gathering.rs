@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -13,12 +13,12 @@ use tally_adapters::memory::log::Broker;
 use tally_core::fault::Fault;
 use tally_core::ports::log::{Outgoing, Written};
 use tally_core::ports::{Outcome, Producer};
-use tally_count_api::Config;
+use tally_count_api::{App, Config, Ports};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::counter_writes::written;
-use crate::harness::{Answer, Api, DEADLINE, broker, eventually, post, sent};
+use crate::harness::{Answer, Api, DEADLINE, WRITING, ask, broker, eventually, post, sent};
 
 /// A producer that counts records, and acknowledges them once the test lets it.
 #[derive(Clone)]
@@ -27,15 +27,9 @@ struct Counting {
     /// How many records it was given.
     begun: Arc<watch::Sender<usize>>,
     open: Arc<watch::Sender<bool>>,
-    failing: Arc<AtomicBool>,
 }
 
 impl Counting {
-    fn new() -> Self {
-        let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
-        Self { broker: broker(), begun, open, failing: Arc::default() }
-    }
-
     fn begun(&self) -> usize {
         *self.begun.borrow()
     }
@@ -51,18 +45,23 @@ impl Producer for Counting {
     async fn send(&self, record: Outgoing<'_>) -> Outcome<Written> {
         self.begun.send_modify(|begun| *begun += 1);
         let _ = self.open.subscribe().wait_for(|open| *open).await;
-        if self.failing.load(Ordering::SeqCst) {
-            return Err(Fault::Transient("canary: the broker is away".to_owned()));
-        }
         self.broker.send(record).await
     }
 }
 
 async fn started() -> (Counting, Api) {
-    let producer = Counting::new();
+    acknowledging_within(Config::default().write_budget).await
+}
+
+/// Starts with this limit for an acknowledgement.
+async fn acknowledging_within(write_budget: Duration) -> (Counting, Api) {
+    let (begun, open) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(true)));
+    let producer = Counting { broker: broker(), begun, open };
+    let (counted, broker) = (producer.clone(), producer.broker.clone());
     // All requests come from one client.
-    let config = Config { write_rate: 0, ..Config::default() };
-    let api = Api::counting_over(config, producer.broker.clone(), Arc::new(producer.clone())).await;
+    let config = Config { write_rate: 0, write_budget, ..Config::default() };
+    let wire = |app: App| App { ports: Ports { producer: Some(Arc::new(counted)), ..app.ports }, ..app };
+    let api = Api { broker, ..Api::wired(config, WRITING, wire).await };
     (producer, api)
 }
 
@@ -129,16 +128,25 @@ async fn no_event_has_more_than_its_most() {
 
 #[tokio::test]
 async fn an_event_that_fails_fails_for_every_client_in_it() {
-    let (producer, api) = started().await;
-    producer.failing.store(true, Ordering::SeqCst);
+    let (_, api) = started().await;
+    api.broker.refuse_writes("likes", Some(Fault::Transient("canary".to_owned())));
     let body = r#"{"action":"increment"}"#;
     for answer in at_once(api.address, "/v1/posts/p/counters/views/events", body, 20).await {
         assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
         assert!(!String::from_utf8_lossy(&answer.body).contains("canary"));
     }
-    producer.failing.store(false, Ordering::SeqCst);
+    api.broker.refuse_writes("likes", None);
     assert_eq!(post(api.address, "/v1/posts/p/counters/views/events", body).await.status, 202);
     assert_eq!(events(&api).await, [("view".to_owned(), 1)], "what failed is not added to a later event");
+}
+
+#[tokio::test]
+async fn an_acknowledgement_that_takes_too_long_is_not_waited_for_and_the_client_is_told_when_to_come_back() {
+    let (producer, api) = acknowledging_within(Duration::from_millis(50)).await;
+    producer.open.send_replace(false);
+    let answer = ask(api.address, "PUT", "/v1/posts/p/likes/u").await;
+    assert_eq!((answer.status.as_u16(), answer.problem().as_str()), (503, "broker-away"));
+    assert_eq!(answer.header("retry-after"), Some("1"));
 }
 
 #[tokio::test]

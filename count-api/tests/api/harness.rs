@@ -21,7 +21,6 @@ use tally_core::changes::{DeploymentId, LossNumber, Place, Standing, partition_o
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, PostId, RowKey, Shard, ShardCount};
-use tally_core::ports::Producer;
 use tally_core::register::{Kept, Topic};
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
@@ -378,69 +377,28 @@ pub(crate) fn uncached() -> Config {
 }
 
 impl Api {
-    /// An API of a deployment with likes alone.
+    /// An API with several counters. If it writes, it takes writes from any caller.
     pub(crate) async fn start(config: Config, with: With) -> Self {
-        Self::of(config, with, &Definitions::likes_alone(), |app| app).await
-    }
-
-    /// An API of a deployment with several counters.
-    pub(crate) async fn counting(config: Config, with: With) -> Self {
         Self::wired(config, with, |app| app).await
     }
 
     /// The same, as `wire` has it.
     pub(crate) async fn wired(config: Config, with: With, wire: impl FnOnce(App) -> App) -> Self {
-        Self::of(config, with, &several(), wire).await
+        Self::at(Clock::starting_at(BEGAN), config, with, wire).await
     }
 
-    /// An API that answers programs and pages of its own host alone.
-    pub(crate) async fn for_own_pages(with: With) -> Self {
-        Self::of(Config::default(), with, &Definitions::likes_alone(), |app| App { own_pages: true, ..app }).await
-    }
-
-    async fn of(config: Config, with: With, defined: &Definitions, wire: impl FnOnce(App) -> App) -> Self {
-        let broker = broker();
-        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
-        let config = Config { open_writes: true, ..config };
-        Self::over(config, with.cache, broker, producer, defined, async |app| serve_app(wire(app)).await).await
-    }
-
-    /// An API with several counters that may write, and that nothing says takes writes.
-    pub(crate) async fn closed() -> Self {
-        let (config, broker) = (Config::default(), broker());
-        let producer = Some(Arc::new(broker.clone()) as _);
-        Self::over(config, false, broker, producer, &several(), serve_app).await
-    }
-
-    /// An API with several counters over a broker and a producer of its own.
-    pub(crate) async fn counting_over(config: Config, broker: Broker, producer: Arc<dyn Producer>) -> Self {
-        let config = Config { open_writes: true, ..config };
-        Self::over(config, false, broker, Some(producer), &several(), serve_app).await
-    }
-
-    /// An API whose clock stands still.
-    pub(crate) async fn standing_still(config: Config) -> Self {
-        static STILL: AtomicU64 = AtomicU64::new(0);
-        let serve = async |app| serve_at(app, Clock::stepping(BEGAN, &STILL)).await;
-        Self::over(config, false, broker(), None, &Definitions::likes_alone(), serve).await
-    }
-
-    async fn over(
-        config: Config,
-        cache: bool,
-        broker: Broker,
-        producer: Option<Arc<dyn Producer>>,
-        defined: &Definitions,
-        serve: impl AsyncFnOnce(App) -> (SocketAddr, Running),
-    ) -> Self {
+    /// The same with this clock.
+    pub(crate) async fn at(clock: Clock, config: Config, with: With, wire: impl FnOnce(App) -> App) -> Self {
         // A slow machine makes no answer old.
-        let config = Config { fresh_within: Duration::from_secs(3_600), ..config };
-        let tables = Deployed::start().await;
-        if *defined != Definitions::likes_alone() {
-            define(tables.connection()).await;
-        }
-        let ports = Ports { producer, ..tables.ports(cache) };
-        let (address, running) = serve(App::with_ports(None, config, ports)).await;
+        let config = Config { open_writes: true, fresh_within: Duration::from_secs(3_600), ..config };
+        let (tables, broker) = (Deployed::start().await, broker());
+        define(tables.connection()).await;
+        let producer = with.writes.then(|| Arc::new(broker.clone()) as _);
+        let app = wire(App::with_ports(None, config, Ports { producer, ..tables.ports(with.cache) }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let running = Running::start(App { listener: Some(listener), ..app }, Host::new("count-api").with_clock(clock));
+        timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
         Self { address, tables, broker, running }
     }
 
@@ -452,21 +410,4 @@ impl Api {
     pub(crate) async fn plant_counter(&self, subject: &str, name: &str, value: i64, version: u64) {
         self.tables.plant(&counter_id(subject, name), counter(value, version)).await;
     }
-}
-
-/// Serves `ports` on a free port of this machine.
-pub(crate) async fn serve(config: Config, ports: Ports) -> (SocketAddr, Running) {
-    serve_app(App::with_ports(None, config, ports)).await
-}
-
-async fn serve_app(app: App) -> (SocketAddr, Running) {
-    serve_at(app, Clock::starting_at(BEGAN)).await
-}
-
-async fn serve_at(app: App, clock: Clock) -> (SocketAddr, Running) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let running = Running::start(App { listener: Some(listener), ..app }, Host::new("count-api").with_clock(clock));
-    timeout(DEADLINE, running.ready()).await.expect("ready in time").expect("no early end");
-    (address, running)
 }

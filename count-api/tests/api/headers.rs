@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tally_count_api::Config;
+use tally_count_api::{App, Config};
 
 use crate::counter_writes::written;
 use crate::harness::{Api, WRITING, With, ask, ask_with, eventually, get, get_with, post, put, rest, sent, token};
@@ -53,7 +53,8 @@ async fn a_method_that_no_route_has_is_refused_as_such_whatever_its_body() {
 
 #[tokio::test]
 async fn a_process_of_a_person_and_one_on_loopback_that_asks_for_no_token_answer_no_other_site() {
-    for api in [Api::for_own_pages(WRITING).await, Api::start(Config::default(), WRITING).await] {
+    for own_pages in [true, false] {
+        let api = Api::wired(Config::default(), WRITING, |app| App { own_pages, ..app }).await;
         let (own, address) = (format!("host: {}\r\n", api.address), api.address);
         let requests = ["GET /v1/posts/p/likes HTTP/1.1", LIKE, "GET /openapi.json HTTP/1.1", "GET /nowhere HTTP/1.1"];
         for request in requests {
@@ -108,7 +109,8 @@ async fn a_process_on_loopback_answers_any_host_where_a_token_or_a_proxy_is_conf
 
 #[tokio::test]
 async fn writes_are_closed_where_neither_a_token_nor_a_flag_says_who_may_write_and_reads_work() {
-    let api = Api::closed().await;
+    let closed = |app: App| App { config: Config { open_writes: false, ..app.config }, ..app };
+    let api = Api::wired(Config::default(), WRITING, closed).await;
     let sum = "/v1/posts/p/counters/views/events";
     let answers = [
         ask(api.address, "PUT", "/v1/posts/p/likes/u").await,
@@ -132,7 +134,7 @@ async fn tokens_change_with_their_file_and_two_are_taken_at_once() {
     let write = |text: &str| std::fs::write(&file, text).unwrap();
     write("old\n");
     let (read_token_file, write_token_file) = (Some(file.clone()), Some(file.clone()));
-    let api = Api::counting(Config { read_token_file, write_token_file, ..Config::default() }, WRITING).await;
+    let api = Api::start(Config { read_token_file, write_token_file, ..Config::default() }, WRITING).await;
     let statuses = async |token: &str| {
         let header = ("authorization", &*format!("Bearer {token}"));
         let read = get_with(api.address, "/v1/posts/p/likes", header).await;

@@ -1,7 +1,6 @@
 //! Tests the milestones of counters: what the API answers of each, which threshold is next, and which counters have
 //! none.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -58,7 +57,7 @@ async fn correct(tables: &Deployed, id: &CounterId, at: UnixMillis, after: i64) 
 
 #[tokio::test]
 async fn each_threshold_is_answered_with_who_was_first_and_the_next_one() {
-    let api = Api::counting(Config::default(), With::default()).await;
+    let api = Api::start(Config::default(), With::default()).await;
     on_ladder(&api.tables, "10,20,100").await;
     let target = "/v1/posts/p/counters/likes/milestones";
     let nothing = json!({"post_id": "p", "counter": "likes", "milestones": [], "next": 10});
@@ -82,7 +81,7 @@ async fn each_threshold_is_answered_with_who_was_first_and_the_next_one() {
 
 #[tokio::test]
 async fn of_a_sum_it_is_answered_where_in_the_log_the_event_lies() {
-    let api = Api::counting(Config::default(), With::default()).await;
+    let api = Api::start(Config::default(), With::default()).await;
     on_ladder(&api.tables, "10").await;
     for (post, to, offset) in [("p", 9, None), ("q", 6, Some(5))] {
         let events = Events { topic: "likes".into(), partition: 3, generation: 0, from: 5, to, nth: 2, gained: 4 };
@@ -101,7 +100,7 @@ async fn of_a_sum_it_is_answered_where_in_the_log_the_event_lies() {
 
 #[tokio::test]
 async fn no_milestone_is_exact_while_a_loss_is_open_or_once_it_was_corrected() {
-    let api = Api::counting(Config::default(), With::default()).await;
+    let api = Api::start(Config::default(), With::default()).await;
     on_ladder(&api.tables, "10").await;
     let id = counter_id("p", "likes");
     cross(&api.tables, &id, 25, vec![milestone(10, member("u"), 1)]).await;
@@ -125,7 +124,7 @@ async fn no_milestone_is_exact_while_a_loss_is_open_or_once_it_was_corrected() {
 
 #[tokio::test]
 async fn an_unknown_counter_has_none_nor_has_a_sum_that_is_taken_from() {
-    let api = Arc::new(Api::counting(Config::default(), With::default()).await);
+    let api = Api::start(Config::default(), With::default()).await;
     for (target, status, problem) in [
         ("/v1/posts/p/counters/nothing/milestones", 404, "unknown-counter"),
         ("/v1/posts/p/counters/score/milestones", 422, "no-milestones"),

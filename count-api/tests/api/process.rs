@@ -55,10 +55,9 @@ fn surrounded(mut command: Command, args: &[&str]) -> Command {
     command
 }
 
-/// Starts the program over `tables` with these arguments and what `surround` sets. Returns how it ends and what it
-/// logs.
-async fn ended(tables: &Tables, args: &[&str], surround: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
-    let mut command = command(&[&["--listen", "127.0.0.1:0", "--admin-listen", "off"], args].concat());
+/// Starts the program over `tables` with what `surround` sets. Returns how it ends and what it logs.
+async fn ended(tables: &Tables, surround: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
+    let mut command = command(&["--listen", "127.0.0.1:0", "--admin-listen", "off"]);
     command.env("AWS_ENDPOINT_URL", &tables.url);
     surround(&mut command);
     let done = process::run(&mut command).await;
@@ -83,12 +82,8 @@ async fn ready(process: Process) -> (Process, SocketAddr) {
 
 /// Returns every line of its log about a request or a connection.
 pub(crate) fn accesses(process: &Process) -> Vec<Value> {
-    let (log, mut lines) = (process.log(), Vec::new());
-    // The last line may not be complete yet.
-    for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-        lines.push(serde_json::from_str(line).expect("a line is one JSON object"));
-    }
-    lines.retain(|line: &Value| line["target"] == "tally_count_api::access");
+    let mut lines = process.events();
+    lines.retain(|line| line["target"] == "tally_count_api::access");
     lines
 }
 
@@ -130,39 +125,9 @@ async fn a_table_of_another_shape_is_refused_by_name_at_the_start() {
         "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
         "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}]});
     tables.store.call("CreateTable", other).await;
-    let (code, said) = ended(&tables, &[], |_| ()).await;
+    let (code, said) = ended(&tables, |_| ()).await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("table like_counts") && said.contains("post_id"), "{said}");
-}
-
-#[tokio::test]
-async fn another_number_of_shards_than_the_deployments_is_refused_and_both_are_named() {
-    let (code, said) = ended(&Tables::start().await, &["--shards", "16"], |_| ()).await;
-    assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("--shards is 16") && said.contains("created with 64"), "{said}");
-}
-
-#[tokio::test]
-async fn bad_settings_and_variables_are_named_and_checked_without_a_connection() {
-    let check = async |args: &[&str], variables: &[(&str, &str)]| {
-        let mut command = command(&[&["--check"], args].concat());
-        let said = process::run(command.envs(variables.iter().copied())).await;
-        (said.code, said.out + &said.err)
-    };
-    assert_eq!(check(&[], &[]).await.0, Some(0));
-    assert_eq!(check(&["--brokers", "b:9092", "--redis", "redis://:canary@r:1"], &[]).await.0, Some(0));
-    let mistakes =
-        [["--listen", "127.0.0.1:9090"], ["--redis", "redis://canary:99999"], ["--write-token-file", "/etc/hostname"]];
-    for args in &mistakes {
-        let (code, said) = check(args, &[]).await;
-        assert_eq!(code, Some(78), "{args:?}");
-        assert!(said.contains(args[0]) && !said.contains("canary"), "{said}");
-    }
-    for (name, value) in [("AWS_ENDPOINT_URL", "canary"), ("AWS_SECRET_ACCESS_KEY", ""), ("TALLY_LISTENN", "canary")] {
-        let (code, said) = check(&[], &[(name, value)]).await;
-        assert_eq!(code, Some(78), "{name}={value}: {said}");
-        assert!(said.contains(name) && !said.contains("canary") && said.lines().count() == 1, "{said}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -241,32 +206,24 @@ async fn instance(answers: bool) -> (SocketAddr, JoinSet<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_region_and_no_credentials_are_said_by_name_in_one_line_also_where_the_instance_has_none() {
+async fn no_region_and_no_credentials_are_said_by_name_in_one_line_where_the_instance_has_none() {
     let tables = Tables::start().await;
     let (forbidding, _answering) = instance(true).await;
-    let instances = ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")];
-    let [none, forbids] = instances.each_ref().map(|instance| (Some(instance), &[][..]));
-    // Without the instance it cannot be known either, before the first request.
-    for (instance, args) in [(None, &[][..]), (None, &["--check"]), none, forbids] {
+    for instance in ["http://127.0.0.1:1".to_owned(), format!("http://{forbidding}")] {
         for missing in ["AWS_REGION", "AWS_ACCESS_KEY_ID"] {
             let surround = |command: &mut Command| {
-                command.env("HOME", "/nowhere").env_remove("AWS_DEFAULT_REGION").env_remove(missing);
-                match instance {
-                    None => command.env("AWS_EC2_METADATA_DISABLED", "true"),
-                    Some(instance) => {
-                        command.env_remove("AWS_EC2_METADATA_DISABLED");
-                        command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", instance)
-                    }
-                };
+                command.env("HOME", "/nowhere").env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &instance);
+                for name in ["AWS_EC2_METADATA_DISABLED", "AWS_DEFAULT_REGION", missing] {
+                    command.env_remove(name);
+                }
                 if missing == "AWS_ACCESS_KEY_ID" {
                     command.env_remove("AWS_SECRET_ACCESS_KEY");
                 }
             };
-            let (code, said) = ended(&tables, args, surround).await;
+            let (code, said) = ended(&tables, surround).await;
             assert_eq!(code, Some(78), "{said}");
             // Lines about asking an instance are left out.
-            let aloud = said.lines().filter(|line| instance.is_none() || !line.contains(" INFO "));
-            let aloud: Vec<&str> = aloud.collect();
+            let aloud: Vec<&str> = said.lines().filter(|line| !line.contains(" INFO ")).collect();
             assert!(aloud.len() == 1 && aloud[0].contains(&format!("{missing}: missing")), "{said}");
         }
     }

@@ -39,14 +39,9 @@ impl Boards {
         Self { broker, marks: [0; PARTITIONS as usize], of: None }
     }
 
-    async fn api(&self) -> Api {
-        let boards = Arc::new(self.broker.reader("test", "boards"));
-        Api::wired(Config::default(), With::default(), |app| App { boards: Some(boards), ..app }).await
-    }
-
-    /// The same with a topic of blocked ids.
-    async fn blocking_api(&self) -> Api {
-        let reader = |topic| Some(Arc::new(self.broker.reader("test", topic)) as _);
+    /// An API that reads these topics: `boards`, and `blocks` if there are blocked ids.
+    async fn api(&self, topics: &[&str]) -> Api {
+        let reader = |topic| topics.contains(&topic).then(|| Arc::new(self.broker.reader("test", topic)) as _);
         let listing = |app: App| App { boards: reader("boards"), blocks: reader("blocks"), ..app };
         Api::wired(Config::default(), With::default(), listing).await
     }
@@ -111,7 +106,7 @@ async fn a_list_is_the_first_of_all_partitions_at_a_moment_that_all_of_them_have
     boards.board(1, T, None, &[("c", 7), ("d", 5)]).await;
     boards.board(1, T, Some("us"), &[("d", 2)]).await;
     boards.ticks(T, Claim::Exact).await;
-    let api = boards.api().await;
+    let api = boards.api(&["boards"]).await;
     loaded(&api, T).await;
     let answer = get(api.address, "/v1/top?counter=likes&window=24h&k=3").await;
     let expected = json!({
@@ -137,7 +132,7 @@ async fn what_is_not_proved_says_how_far_it_may_be_off_or_why_that_is_not_known(
     let mut boards = Boards::new();
     boards.board(0, T, None, &[("a", 9)]).await;
     boards.ticks(T, Claim::Bound(3)).await;
-    let api = boards.api().await;
+    let api = boards.api(&["boards"]).await;
     loaded(&api, T).await;
     let answer = get(api.address, "/v1/top?window=24h").await.json();
     assert_eq!((&answer["exact"], &answer["bound"], answer.get("reason")), (&false.into(), &3.into(), None));
@@ -156,7 +151,7 @@ async fn what_is_not_proved_says_how_far_it_may_be_off_or_why_that_is_not_known(
 #[tokio::test]
 async fn every_parameter_that_is_wrong_is_named_and_a_region_that_is_not_used_is_empty() {
     let mut boards = Boards::new();
-    let api = boards.api().await;
+    let api = boards.api(&["boards"]).await;
     let early = get(api.address, "/v1/top?window=24h").await;
     assert_eq!((early.status.as_u16(), early.problem().as_str()), (503, "lists-not-loaded"));
     assert_eq!(early.header("retry-after"), Some("1"));
@@ -191,7 +186,7 @@ async fn a_listener_is_told_the_list_now_and_at_each_change_at_most_once_a_secon
     let mut boards = Boards::new();
     boards.board(0, T, None, &[("a", 9)]).await;
     boards.ticks(T, Claim::Exact).await;
-    let api = boards.api().await;
+    let api = boards.api(&["boards"]).await;
     loaded(&api, T).await;
     let mut listening = Listening::at(api.address, "/v1/top:stream?window=24h", None).await;
     let (_, id, first) = listening.event().await;
@@ -218,7 +213,7 @@ async fn nothing_is_listed_before_it_is_known_what_is_blocked_and_what_is_blocke
     boards.board(0, T, None, &[("a", 9), ("b", 5)]).await;
     boards.board(1, T, None, &[("c", 7), ("d", 4)]).await;
     boards.ticks(T, Claim::Exact).await;
-    let api = boards.blocking_api().await;
+    let api = boards.api(&["boards", "blocks"]).await;
     sleep(Duration::from_millis(1_500)).await;
     assert_eq!(get(api.address, "/v1/top?window=24h").await.status, 503, "there is no such topic yet");
     boards.broker.create_topic("blocks", 1);
@@ -262,7 +257,7 @@ async fn boards_and_blocks_of_another_deployment_are_skipped() {
     others.board(0, T + 5, None, &[("theirs", 99)]).await;
     others.ticks(T + 5, Claim::Exact).await;
     others.block("a", Some(b"1")).await;
-    let (before, api) = (unreadable(), boards.blocking_api().await);
+    let (before, api) = (unreadable(), boards.api(&["boards", "blocks"]).await);
     assert_eq!(api.tables.connection().deployment(), Some(OWN));
     // Their board and its ticks have been read.
     eventually("they are counted", async || unreadable() >= before + 1 + u64::from(PARTITIONS)).await;

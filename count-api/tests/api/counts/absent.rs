@@ -61,10 +61,14 @@ async fn a_set_below_zero_or_in_doubt_is_not_exact_and_is_queued_for_a_recount_a
     let score = CounterId { name: CounterName::new("score", CounterKind::Sum).unwrap(), ..p.clone() };
     let second = Shard::new(2).unwrap();
     let doubted = Counter { doubt: [second].into(), ..counter(3, 5) };
-    for (id, planted, exact) in [(&p, counter(-3, 5), false), (&score, counter(-3, 5), true), (&q, doubted, false)] {
+    let below = counter(-3, 5);
+    for (id, planted, shown, exact) in
+        [(&p, below.clone(), 0, false), (&score, below, -3, true), (&q, doubted, 3, false)]
+    {
         world.write(id, planted).await;
         world.stood(id, &standing(6, SECOND)).await;
-        assert_eq!(world.count(id).await.served.exact, exact, "{id:?}");
+        let served = world.count(id).await.served;
+        assert_eq!((served.value(id.name.kind()), served.exact), (shown, exact), "{id:?}");
     }
     sleep(SECOND).await;
     let of_doubt = RowKey { counter: q, shard: second };

@@ -79,7 +79,8 @@ async fn a_fill_that_the_fold_has_overtaken_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_away_costs_its_budget_for_a_quarter_of_a_second_and_then_nothing() {
     let (world, p) = cached().await;
-    *world.cache.delays.lock() = Some((tally_service::Chance::seeded(1), 3600 * SECOND));
+    let delay = |by| *world.cache.delay.lock() = by;
+    delay(3600 * SECOND);
     let (began, before) = (Instant::now(), world.cache.gets());
     for _ in 0..100 {
         let answer = world.count(&p).await.served;
@@ -88,7 +89,6 @@ async fn a_cache_that_is_away_costs_its_budget_for_a_quarter_of_a_second_and_the
     let budget = Config::default().cache_budget;
     assert_eq!((world.cache.gets() - before, began.elapsed()), (10, budget * 10));
     // The next trial is answered, but later than a request would wait: a process with too many reads is that slow.
-    let delay = |most| *world.cache.delays.lock() = Some((tally_service::Chance::seeded(1), most));
     delay(SECOND / 20);
     sleep(SECOND).await;
     let waited = async || {
@@ -100,6 +100,26 @@ async fn a_cache_that_is_away_costs_its_budget_for_a_quarter_of_a_second_and_the
     sleep(SECOND / 10).await;
     delay(budget / 4);
     assert!(waited().await > Duration::ZERO, "the cache is asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_posts_that_is_cached_is_asked_for_in_all_partitions_at_once_and_no_counter_is_read() {
+    let (world, p) = cached().await;
+    let page = [elsewhere(&p), p];
+    world.write(&page[0], counter(3, 5)).await;
+    for id in &page {
+        world.stood(id, &standing(6, SECOND)).await;
+        world.take_over(id, &standing(6, SECOND)).await;
+        world.count(id).await;
+    }
+    sleep(SECOND / 10).await;
+    world.slow_down(Duration::ZERO);
+    let (delay, gets) = (Config::default().cache_budget / 3, world.cache.gets());
+    *world.cache.delay.lock() = delay;
+    let began = Instant::now();
+    let (read, _) = world.reader.counts(&page).await;
+    assert!(read.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.served.likes == 3)));
+    assert_eq!((began.elapsed(), world.cache.gets() - gets, world.slow_reads()), (delay, 2, 0));
 }
 
 #[tokio::test(start_paused = true)]

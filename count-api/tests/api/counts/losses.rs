@@ -3,46 +3,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tally_core::fold::Counter;
 use tally_count_api::Config;
 use tokio::time::sleep;
 
-use super::world::{Beginning, SECOND, World, after, at, behind_loss, counter, elsewhere, likes, standing};
-
-fn behind(announced: u64, counter: Counter) -> Counter {
-    Counter { gap: Some(at(announced)), ..counter }
-}
+use super::world::{Beginning, SECOND, World, after, behind_loss, counter, elsewhere, likes, standing};
 
 #[tokio::test(start_paused = true)]
 async fn a_standing_read_after_its_counter_is_never_used() {
     let (world, p) = World::counted(Beginning::default()).await;
     world.slow_down(SECOND * 3 / 2);
-    // The API knows the loss when the counter arrives.
-    let later = standing(9, 2 * SECOND);
-    let (answer, ()) = tokio::join!(world.count(&p), world.stood(&p, &later));
+    // The API knows the later standing when the counter arrives.
+    let (later, detailed) = (standing(9, 2 * SECOND), async { world.reader.detailed(&p).await.unwrap().answer });
+    let (answer, detailed, ()) = tokio::join!(world.count(&p), detailed, world.stood(&p, &later));
     assert_eq!((answer.served.likes, answer.served.exact, answer.served.as_of), (3, true, after(SECOND)));
+    assert_eq!(detailed, answer);
     assert_eq!(world.count(&p).await.served.as_of, after(2 * SECOND));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_frozen_reader_calls_nothing_exact_that_it_cannot_know() {
-    let (world, p) = World::counted(Beginning::default()).await;
-    // The reader has the standing, and stops before it reads the counter. Meanwhile there is a loss, and the fold goes
-    // on after it.
-    world.standstill.begin();
-    world.write(&p, behind(7, counter(2, 9))).await;
-    world.stand(&p, &behind_loss(standing(9, 60 * SECOND), 7, true)).await;
-    sleep(60 * SECOND).await;
-    let answer = world.count(&p).await;
-    assert_eq!((answer.served.likes, answer.served.exact, answer.fresh), (2, false, false));
-    world.write(&p, behind(7, Counter { corrections: 1, ..counter(3, 11) })).await;
-    world.stand(&p, &behind_loss(standing(12, 61 * SECOND), 7, false)).await;
-    let answer = world.count(&p).await;
-    assert_eq!((answer.served.likes, answer.served.exact), (3, false), "it has not heard of the repair");
-    world.standstill.end();
-    sleep(2 * SECOND).await;
-    let answer = world.count(&p).await;
-    assert_eq!((answer.served.exact, answer.served.as_of), (true, after(61 * SECOND)));
 }
 
 #[tokio::test(start_paused = true)]

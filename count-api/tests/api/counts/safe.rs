@@ -117,15 +117,6 @@ async fn what_was_stored_of_an_earlier_generation_of_the_topic_says_nothing() {
     assert_eq!(said(&world, &p).await, Some(10 * SECOND));
 }
 
-#[tokio::test(start_paused = true)]
-async fn claims_that_cannot_be_read_leave_what_was_known() {
-    let (world, p) = world().await;
-    world.keep("likes", partition(&p), 9 * SECOND, Some(8 * SECOND)).await;
-    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
-    world.store.faults([tally_emulator::Rule::new(tally_emulator::Fault::Outage).table("checkpoints")]);
-    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
-}
-
 /// Nothing was read before: the claim is read for the first time when it is half a minute further than the counts.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_starts_while_counts_are_late_knows_up_to_when_they_are_complete() {

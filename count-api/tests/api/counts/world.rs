@@ -26,7 +26,7 @@ use tally_count_api::definitions::FollowDefinitions;
 use tally_count_api::read::{Answer, Reader, Standings};
 use tally_count_api::{Config, Ports};
 use tally_emulator::{Config as Emulated, Fault, Rule};
-use tally_service::{Chance, Clock, Host, Standstill};
+use tally_service::{Clock, Host};
 use tally_testkit::{BEGAN, Store};
 use tokio::time::sleep;
 
@@ -64,8 +64,6 @@ pub(crate) struct World {
     pub(crate) reader: Reader,
     pub(crate) standings: Standings,
     pub(crate) host: Host,
-    /// Pauses the tasks of the API. Reads go on.
-    pub(crate) standstill: Standstill,
     /// Whether the tables are those of the deployment.
     pub(crate) whole: Arc<AtomicBool>,
     /// The store's time.
@@ -96,8 +94,7 @@ impl World {
         if all_rows {
             all_is_a_row(&store.connection, "likes", PARTITIONS).await;
         }
-        let (cache, standstill) = (Watched::default(), Standstill::default());
-        let host = Host::new("count-api").with_clock(Clock::starting_at(clock)).with_standstill(standstill.clone());
+        let (cache, host) = (Watched::default(), Host::new("count-api").with_clock(Clock::starting_at(clock)));
         let through_cache = cached.then(|| Arc::new(cache.clone()) as _);
         let ports = Ports { cache: through_cache, ..Ports::over(&store.connection) };
         let whole = Arc::new(AtomicBool::new(true));
@@ -108,7 +105,7 @@ impl World {
             Reader::open(&config, &ports.tables, ports.cache, ShardCount::DEFAULT, definitions, is_whole, &host);
         let reader = opened.await.unwrap();
         let standings = reader.standings().clone();
-        Self { store, counters, changes, claims, cache, reader, standings, host, standstill, whole, clock: true_clock }
+        Self { store, counters, changes, claims, cache, reader, standings, host, whole, clock: true_clock }
     }
 
     pub(crate) fn now(&self) -> UnixMillis {
@@ -247,32 +244,18 @@ pub(crate) fn behind_loss(standing: StandingAt, announced: u64, is_open: bool) -
     StandingAt { at: place, standing: Standing { loss: Some(at(announced)), open, ..standing } }
 }
 
-/// A cache whose calls are counted, and late on demand.
+/// A cache whose reads are counted, and late on demand.
 #[derive(Clone, Default)]
 pub(crate) struct Watched {
     pub(crate) inner: PartitionCache,
     gets: Arc<AtomicUsize>,
-    /// How long a call takes at most, before and behind what it does.
-    pub(crate) delays: Arc<Mutex<Option<(Chance, Duration)>>>,
+    /// How long a read takes.
+    pub(crate) delay: Arc<Mutex<Duration>>,
 }
 
 impl Watched {
     pub(crate) fn gets(&self) -> usize {
         self.gets.load(Ordering::SeqCst)
-    }
-
-    async fn delay(&self) {
-        let drawn = self.delays.lock().as_ref().map(|(chance, most)| chance.up_to(*most));
-        if let Some(drawn) = drawn {
-            sleep(drawn).await;
-        }
-    }
-
-    async fn call<T>(&self, call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-        self.delay().await;
-        let outcome = call.await;
-        self.delay().await;
-        outcome
     }
 }
 
@@ -280,16 +263,20 @@ impl Watched {
 impl Cache for Watched {
     async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
         self.gets.fetch_add(1, Ordering::SeqCst);
-        self.call(self.inner.get(partition, counters)).await
+        let delay = *self.delay.lock();
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        self.inner.get(partition, counters).await
     }
     async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
-        self.call(self.inner.begin_fill(partition, counter)).await
+        self.inner.begin_fill(partition, counter).await
     }
     async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
-        self.call(self.inner.fill(partition, counter, token, value)).await
+        self.inner.fill(partition, counter, token, value).await
     }
     async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-        self.call(self.inner.take_over(partition, of, stated)).await
+        self.inner.take_over(partition, of, stated).await
     }
     async fn tell(
         &self,
@@ -298,6 +285,6 @@ impl Cache for Watched {
         values: &[(CounterId, Value)],
         stated: Option<&StandingAt>,
     ) -> Outcome<Told> {
-        self.call(self.inner.tell(partition, take_over, values, stated)).await
+        self.inner.tell(partition, take_over, values, stated).await
     }
 }
