@@ -14,12 +14,10 @@ use crate::error::Error;
 use crate::expression::Projection;
 use crate::json::Writer;
 use crate::limits::{BATCH_GET_BYTES, BATCH_GETS};
-use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report, read_halves};
 use crate::op::params::{Names, check_table_name, parse_projection, required};
 use crate::value::Item;
 
-/// Reads items by key.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct BatchGetItem {
@@ -93,40 +91,38 @@ impl BatchReads {
     }
 }
 
-impl Operation for BatchGetItem {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let requests = required("requestItems", self.request_items)?;
-        let counts = requests.values().map(|request| request.keys.len());
-        let count = counts.clone().sum();
-        check_count(counts, BATCH_GETS, "Too many items requested for the BatchGetItem call")?;
-        let mut checked = Vec::with_capacity(requests.len());
-        for (name, request) in requests {
-            check_table_name(&name)?;
-            checked.push(request.check(name, engine)?);
-        }
-        let places =
-            || checked.iter().flat_map(|reads| reads.keys.iter().map(move |(key, _)| (reads.table.as_str(), key)));
-        refuse_all_hot(Use::Read, places(), engine)?;
-        let left_out = left_out(count, self.partly, &mut engine.rng).into_iter();
-        let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
-        let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
-        let mut consumed = Consumed::default();
-        read(&mut checked, &left_out, engine, &mut consumed)?;
-        Ok(Writer::document(|out| {
-            out.key("Responses").object(|out| {
-                for BatchReads { table, found, projection, .. } in &checked {
-                    out.key(table).array(|out| found.iter().for_each(|image| out.parts(image, projection.as_ref())));
-                }
-            });
-            out.key("UnprocessedKeys").object(|out| {
-                for reads in checked.iter().filter(|reads| !reads.left.is_empty()) {
-                    reads.write_unprocessed(out.key(&reads.table));
-                }
-            });
-            consumed.write_all(out, report, None);
-        }))
+/// Reads items by key.
+pub(crate) fn get(request: BatchGetItem, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    let requests = required("requestItems", request.request_items)?;
+    let counts = requests.values().map(|request| request.keys.len());
+    let count = counts.clone().sum();
+    check_count(counts, BATCH_GETS, "Too many items requested for the BatchGetItem call")?;
+    let mut checked = Vec::with_capacity(requests.len());
+    for (name, request) in requests {
+        check_table_name(&name)?;
+        checked.push(request.check(name, engine)?);
     }
+    let places = || checked.iter().flat_map(|reads| reads.keys.iter().map(move |(key, _)| (reads.table.as_str(), key)));
+    refuse_all_hot(Use::Read, places(), engine)?;
+    let left_out = left_out(count, request.partly, &mut engine.rng).into_iter();
+    let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
+    let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
+    let mut consumed = Consumed::default();
+    read(&mut checked, &left_out, engine, &mut consumed)?;
+    Ok(Writer::document(|out| {
+        out.key("Responses").object(|out| {
+            for BatchReads { table, found, projection, .. } in &checked {
+                out.key(table).array(|out| found.iter().for_each(|image| out.parts(image, projection.as_ref())));
+            }
+        });
+        out.key("UnprocessedKeys").object(|out| {
+            for reads in checked.iter().filter(|reads| !reads.left.is_empty()) {
+                reads.write_unprocessed(out.key(&reads.table));
+            }
+        });
+        consumed.write_all(out, report, None);
+    }))
 }
 
 /// Reads the items, and leaves the keys that are to be left out or have no room.
