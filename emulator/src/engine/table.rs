@@ -223,8 +223,8 @@ const MISTAKE_SECONDS: u64 = 5 * 365 * 24 * 3600;
 
 /// The second at which an item expires: that of its attribute, rounded up.
 fn expires(item: &Item, attribute: &str) -> Option<u64> {
-    match item.get(attribute)? {
-        Value::N(number) => number.ceiling().and_then(|second| u64::try_from(second).ok()),
-        _ => None,
-    }
+    let Value::N(number) = item.get(attribute)? else { return None };
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    whole.parse::<u64>().ok()?.checked_add(u64::from(!fraction.is_empty()))
 }
