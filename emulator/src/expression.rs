@@ -4,7 +4,6 @@
 mod condition;
 mod key_condition;
 mod parser;
-mod parsing;
 pub(crate) mod partiql;
 mod path;
 mod placeholders;

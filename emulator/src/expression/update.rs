@@ -3,9 +3,10 @@
 mod apply;
 pub(super) mod parse;
 
+use super::Placeholders;
 use super::parser;
 use super::path::Path;
-use super::{Placeholders, Projection};
+use super::projection::project;
 use crate::value::{Invalid, Item, Value};
 
 /// A parsed `UpdateExpression`.
@@ -69,6 +70,6 @@ impl Update {
 
     /// The parts that the update touches: of the old item for `UPDATED_OLD`, of the new one for `UPDATED_NEW`.
     pub fn touched(&self, item: &Item) -> Item {
-        Projection::of(self.0.iter().map(|action| &action.path)).project(item)
+        project(&self.0.iter().map(|action| &action.path).collect::<Vec<_>>(), item)
     }
 }
