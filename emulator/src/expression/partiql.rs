@@ -18,7 +18,7 @@ use crate::value::{Invalid, Item, Value};
 
 /// A parsed statement, with its parameters in place of each `?`.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub(crate) struct Statement {
     pub(crate) table: String,
     pub(crate) body: Body,
 }
@@ -45,7 +45,7 @@ impl Fields {
 
 impl Statement {
     /// Parses a statement and inserts its parameters.
-    pub fn parse(text: &str, parameters: Vec<Value>) -> Result<Self, Invalid> {
+    pub(crate) fn parse(text: &str, parameters: Vec<Value>) -> Result<Self, Invalid> {
         let mut parser = Parser::new(text, Language::Statement { parameters: parameters.into_iter() });
         let statement = grammar::statement(&mut parser)?;
         parser.finish()?;

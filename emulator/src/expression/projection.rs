@@ -9,11 +9,11 @@ use crate::value::{Invalid, Item, Value};
 
 /// Several paths in an item. No path leads through another one.
 #[derive(Clone, Debug)]
-pub struct Projection(Vec<Path>);
+pub(crate) struct Projection(Vec<Path>);
 
 impl Projection {
     /// Parses the text and resolves the placeholders.
-    pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+    pub(crate) fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         parser::parse("ProjectionExpression", text, placeholders, |parser| {
             let paths = parser.list(|parser| parser.path(&[]))?;
             parser.refuse_clashes(&paths.iter().collect::<Vec<_>>());
@@ -22,7 +22,7 @@ impl Projection {
     }
 
     /// The selected parts of this item. Absent ones are left out.
-    pub fn project(&self, item: &Item) -> Item {
+    pub(crate) fn project(&self, item: &Item) -> Item {
         project(&self.0.iter().collect::<Vec<_>>(), item)
     }
 }
