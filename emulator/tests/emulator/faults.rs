@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator, Fault, Lost, Rule};
 use tokio::time::Instant;
 
-use crate::partiql::{
-    INSERT, SELECT, batch, codes, execute, insert, started as with_likes, statement, update, version,
-};
+use crate::partiql::{batch, codes, insert, started as with_likes, update, version};
 use crate::raw::{call, items, kind, send, with_rows};
 
 const GHOST: Fault = Fault::Ghost { max_delay_ms: 300_000, hang_ms: 0 };
@@ -154,24 +152,6 @@ async fn a_late_statement_is_carried_out_after_later_ones() {
     assert_eq!(version(&emulator, "a").await.as_deref(), Some("3"), "the condition keeps the older one out");
     assert_eq!(version(&emulator, "b").await.as_deref(), Some("2"));
     assert_eq!((emulator.stats().ghosts_pending, emulator.stats().ghosts_applied), (0, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_single_statement_is_matched_by_its_operation_and_by_its_action() {
-    let emulator = with_likes(Config::default()).await;
-    for (name, fault, code) in [
-        ("ExecuteStatement", Fault::Throttle, "ProvisionedThroughputExceededException"),
-        ("PartiQLInsert", Fault::Conflict, "TransactionConflictException"),
-        ("PartiQLInsert", Fault::InternalError { applied: Some(false) }, "InternalServerError"),
-    ] {
-        emulator.set_faults(vec![Rule::new(fault).on(name).nth(1)]);
-        let run = async || execute(&emulator, INSERT, json!([{"S": "p"}, {"S": code}, {"N": "1"}])).await;
-        assert!(run().await.unwrap_err().starts_with(code));
-        run().await.unwrap();
-    }
-    emulator.set_faults(vec![Rule::new(Fault::Conflict)]);
-    let read = batch(&emulator, [statement(SELECT, json!([{"S": "p"}, {"S": "none"}]))]).await.unwrap();
-    assert_eq!(codes(&read), [""], "no read is in conflict");
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,19 +211,6 @@ async fn a_scan_costs_at_least_half_a_unit_for_each_partition_that_it_touches() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_costs_twice() {
-    let emulator = started(Config::default()).await;
-    let put = json!({"TableName": "rows", "Item": item("a", 1)});
-    let mut single = put.clone();
-    single["ReturnConsumedCapacity"] = json!("TOTAL");
-    let once = call(&emulator, "PutItem", single).await.unwrap();
-    assert_eq!(once["ConsumedCapacity"], json!({"TableName": "rows", "CapacityUnits": 1.0}));
-    let request = json!({"TransactItems": [{"Put": put}], "ReturnConsumedCapacity": "TOTAL"});
-    let twice = call(&emulator, "TransactWriteItems", request).await.unwrap();
-    assert_eq!(twice["ConsumedCapacity"][0]["WriteCapacityUnits"], 2.0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn return_values_are_those_that_were_asked_for() {
     let emulator = started(Config::default()).await;
     put(&emulator, "a", 1).await;
