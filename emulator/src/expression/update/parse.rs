@@ -72,7 +72,7 @@ fn path_and_value(parser: &mut Parser<'_>) -> Result<(Path, Value), Invalid> {
 
 fn check_is_set(parser: &mut Parser<'_>, operator: &str, value: &Value) {
     let found = match value {
-        Value::Ss(_) | Value::Ns(_) | Value::Bs(_) => return,
+        Value::Set(_) => return,
         Value::S(_) => "STRING",
         Value::N(_) => "NUMBER",
         Value::B(_) => "BINARY",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{check_count, left_out, refuse_all_hot, refuse_duplicates};
 use crate::clock::Millis;
@@ -28,13 +28,16 @@ pub(crate) struct BatchGetItem {
     pub(in crate::op) partly: bool,
 }
 
-#[derive(Debug, Deserialize)]
+/// The reads of one table. As an answer, those that were left out.
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct KeysAndAttributes {
     #[serde(default)]
     keys: Vec<Item>,
     consistent_read: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     projection_expression: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     expression_attribute_names: Names,
 }
 
@@ -45,49 +48,22 @@ struct BatchReads {
     as_of: Option<Millis>,
     consistent: bool,
     projection: Option<Projection>,
-    /// The projection as text, for `UnprocessedKeys`.
-    projection_text: Option<String>,
-    names: Names,
-    /// What was found, and the keys that were left out.
     found: Vec<Image>,
-    left: Vec<Item>,
+    /// The request with the keys that were left out.
+    left: KeysAndAttributes,
 }
 
 impl KeysAndAttributes {
-    fn check(self, table: String, engine: &mut Engine) -> Result<BatchReads, Error> {
+    fn check(mut self, table: String, engine: &mut Engine) -> Result<BatchReads, Error> {
         let projection =
             parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names.clone())?;
         let schema = &engine.table(&table)?.schema;
-        let keys = self.keys.into_iter().map(|key| Ok((schema.key_of(&key)?, key)));
+        let keys = std::mem::take(&mut self.keys).into_iter().map(|key| Ok((schema.key_of(&key)?, key)));
         let keys = keys.collect::<Result<Vec<_>, Error>>()?;
         refuse_duplicates(keys.iter().map(|(key, _)| key))?;
-        let consistent = self.consistent_read.unwrap_or(false);
-        Ok(BatchReads {
-            table,
-            keys,
-            as_of: engine.as_of(consistent),
-            consistent,
-            projection,
-            projection_text: self.projection_expression,
-            names: self.expression_attribute_names,
-            found: Vec::new(),
-            left: Vec::new(),
-        })
-    }
-}
-
-impl BatchReads {
-    fn write_unprocessed(&self, out: &mut Writer) {
-        out.object(|out| {
-            out.key("Keys").array(|out| self.left.iter().for_each(|key| out.serialize(key)));
-            out.key("ConsistentRead").plain(self.consistent);
-            if let Some(projection) = &self.projection_text {
-                out.key("ProjectionExpression").string(projection);
-            }
-            if let Some(names) = &self.names {
-                out.key("ExpressionAttributeNames").serialize(names);
-            }
-        });
+        let consistent = *self.consistent_read.get_or_insert(false);
+        let as_of = engine.as_of(consistent);
+        Ok(BatchReads { table, keys, as_of, consistent, projection, found: Vec::new(), left: self })
     }
 }
 
@@ -117,8 +93,8 @@ pub(crate) fn get(request: BatchGetItem, engine: &mut Engine) -> Result<Vec<u8>,
             }
         });
         out.key("UnprocessedKeys").object(|out| {
-            for reads in checked.iter().filter(|reads| !reads.left.is_empty()) {
-                reads.write_unprocessed(out.key(&reads.table));
+            for BatchReads { table, left, .. } in checked.iter().filter(|reads| !reads.left.keys.is_empty()) {
+                out.key(table).serialize(left);
             }
         });
         consumed.write_all(out, report, None);
@@ -139,7 +115,7 @@ fn read(
             let found = engine.table(&reads.table)?.rows.get(&key, reads.as_of).cloned();
             let size = found.as_ref().map_or(0, Image::size);
             if left_out.next() == Some(&true) || bytes + size > BATCH_GET_BYTES {
-                reads.left.push(item);
+                reads.left.keys.push(item);
                 continue;
             }
             bytes += size;

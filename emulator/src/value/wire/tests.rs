@@ -170,8 +170,8 @@ fn any_value() -> impl Strategy<Value = Value> {
         prop::collection::vec(any::<u8>(), 0..12).prop_map(|bytes| Value::B(bytes.into())),
         any::<bool>().prop_map(Value::Bool),
         Just(Value::Null),
-        prop::collection::btree_set("[a-z]{0,3}", 1..4).prop_map(Value::Ss),
-        prop::collection::btree_set(number, 1..4).prop_map(Value::Ns),
+        prop::collection::btree_set("[a-z]{0,3}".prop_map(Value::S), 1..4).prop_map(Value::Set),
+        prop::collection::btree_set(number.prop_map(Value::N), 1..4).prop_map(Value::Set),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
