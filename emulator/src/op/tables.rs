@@ -4,7 +4,6 @@ mod definitions;
 
 use serde::Deserialize;
 
-use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::stream::Stream;
 use crate::engine::table::{Provisioned, Table};
@@ -62,15 +61,11 @@ pub(super) fn create(request: CreateTable, engine: &mut Engine) -> Result<Vec<u8
     table.indexes = indexes;
     if let Some(view) = view {
         let label = engine.next_label();
-        table.stream = Some(new_stream(&table, view, label, engine));
+        table.stream = Some(Stream::new(&table, view, label, &engine.config));
     }
     let answer = described("TableDescription", &table);
     engine.tables.insert(table.name.clone(), table);
     Ok(answer)
-}
-
-fn new_stream(table: &Table, view: &'static str, label: Millis, engine: &Engine) -> Stream {
-    Stream::new(&table.name, &table.arn, view, table.schema.clone(), label, &engine.config)
 }
 
 impl StreamSpecification {
@@ -142,7 +137,7 @@ pub(super) fn update(request: UpdateTable, engine: &mut Engine) -> Result<Vec<u8
             None => engine.retire_stream(&request.table_name),
             Some(view) => {
                 let label = engine.next_label();
-                let stream = new_stream(engine.table(&request.table_name)?, view, label, engine);
+                let stream = Stream::new(engine.table(&request.table_name)?, view, label, &engine.config);
                 engine.table_mut(&request.table_name)?.stream = Some(stream);
             }
         }

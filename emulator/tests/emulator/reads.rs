@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::{call, codes, kind, put as put_item, with_rows};
+use crate::raw::{call, codes, invalid, kind, put as put_item, with_rows};
 
 /// An emulator with a table `rows` with the keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
@@ -146,10 +146,7 @@ async fn every_limit_is_refused_by_name() {
         ("Query", json!({"TableName": "rows", "IndexName": "none"}), "IndexName is not supported"),
     ];
     for (operation, request, words) in cases {
-        let refused = call(&emulator, operation, request).await.expect_err(words);
-        assert_eq!(kind(&refused), "ValidationException", "{words}");
-        let message = refused["message"].as_str().unwrap();
-        assert!(message.contains(words), "{message:?} does not say {words:?}");
+        invalid(&emulator, operation, request, words).await;
     }
     assert_eq!(seen(&emulator, true).await.len(), 0, "what was refused left no trace");
     call(&emulator, "BatchWriteItem", json!({"RequestItems": {"rows": puts(25)}})).await.unwrap();

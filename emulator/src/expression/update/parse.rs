@@ -87,7 +87,7 @@ fn check_is_set(parser: &mut Parser<'_>, operator: &str, value: &Value) {
 }
 
 /// Parses the right side of `=`: an operand, a sum or a difference, with or without parentheses. In a statement nothing is in
-/// parentheses, and a function is the whole right side.
+/// parentheses, and no sign follows a function.
 fn right_side(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     let first = term(parser)?;
     let sign = parser.peek();
