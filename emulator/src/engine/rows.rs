@@ -132,3 +132,23 @@ impl Entry {
         undo.map_or(&self.now, |undo| &undo.before).as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::schema::{KeyAttribute, Schema};
+    use crate::value::{Item, Value};
+
+    #[test]
+    fn a_deleted_item_is_seen_within_the_lag_and_then_forgotten() {
+        let schema = Schema { hash: KeyAttribute { name: "p".to_owned(), key_type: "S" }, range: None };
+        let item = Item::from_iter([("p", Value::S("a".to_owned()))]);
+        let key = schema.key_of(&item).unwrap();
+        let mut rows = Rows::default();
+        rows.set(&key, Some(Image::new(&item, &schema)), 0, 50);
+        rows.set(&key, None, 10, 50);
+        assert!(rows.get(&key, Some(9)).is_some() && rows.get(&key, Some(10)).is_none());
+        rows.forget(61, 50);
+        assert!(rows.entries.is_empty() && rows.order.is_empty());
+    }
+}

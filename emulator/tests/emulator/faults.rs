@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator, Fault, Lost, Rule};
 use tokio::time::Instant;
 
-use crate::partiql::{batch, codes, insert, started as with_likes, update, version};
+use crate::partiql::{batch, codes, execute, insert, started as with_likes, update, version};
 use crate::raw::{call, items, kind, send, with_rows};
 
 const GHOST: Fault = Fault::Ghost { max_delay_ms: 300_000, hang_ms: 0 };
@@ -174,6 +174,10 @@ async fn a_rule_for_everything_matches_requests_and_each_statement() {
     let outcomes = batch(&emulator, [insert("x", 1), insert("y", 1)]).await.unwrap();
     assert_eq!(codes(&outcomes), ["", ""], "statements are no calls");
     assert_eq!(batch(&emulator, [insert("z", 1)]).await.unwrap_err(), "ThrottlingException");
+    emulator.set_faults(vec![Rule::new(Fault::Throttle).on("ExecuteStatement")]);
+    let refused =
+        execute(&emulator, "DELETE FROM likes WHERE pk = 'p' AND user_id = 'x'", json!([])).await.unwrap_err();
+    assert!(refused.starts_with("ProvisionedThroughputExceededException"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
