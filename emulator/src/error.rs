@@ -59,21 +59,6 @@ impl Kind {
         }
     }
 
-    /// The code of a statement of a batch, or of an action of a transaction, that fails with this error.
-    pub(crate) fn statement_code(self) -> &'static str {
-        match self {
-            Self::ConditionalCheckFailed => "ConditionalCheckFailed",
-            Self::DuplicateItem => "DuplicateItem",
-            Self::ResourceNotFound => "ResourceNotFound",
-            Self::ProvisionedThroughputExceeded => "ProvisionedThroughputExceeded",
-            Self::Throttling => "ThrottlingError",
-            Self::TransactionConflict => "TransactionConflict",
-            Self::InternalServer => "InternalServerError",
-            Self::AccessDenied => "AccessDenied",
-            _ => "ValidationError",
-        }
-    }
-
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::UnknownPath => StatusCode::NOT_FOUND,
@@ -84,38 +69,8 @@ impl Kind {
     }
 }
 
-/// The cancellation reason of one action of a transaction.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reason {
-    pub(crate) code: &'static str,
-    pub(crate) message: Option<String>,
-    pub(crate) item: Option<Image>,
-}
-
 /// The message of throttling.
 const TOO_MUCH: &str = "Throughput exceeds the current capacity of your table or index.";
-
-impl Reason {
-    /// The action did not fail; another one cancelled the transaction.
-    pub(crate) const NONE: Self = Self { code: "None", message: None, item: None };
-
-    /// The action failed with this error.
-    pub(crate) fn of(error: Error) -> Self {
-        Self { code: error.kind.statement_code(), message: Some(error.message), item: error.item }
-    }
-
-    fn write(&self, out: &mut Writer) {
-        out.object(|out| {
-            out.key("Code").string(self.code);
-            if let Some(message) = &self.message {
-                out.key("Message").string(message);
-            }
-            if let Some(item) = &self.item {
-                out.key("Item").image(item);
-            }
-        });
-    }
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Error {
@@ -123,8 +78,8 @@ pub(crate) struct Error {
     pub(crate) message: String,
     /// The current item, for a failed condition that asked for it.
     pub(crate) item: Option<Image>,
-    /// One reason per action of a cancelled transaction.
-    pub(crate) reasons: Vec<Reason>,
+    /// For each action of a cancelled transaction, why it failed; `None` if another one did.
+    reasons: Vec<Option<Self>>,
     /// The limit that was exceeded, and its resource.
     limit: Option<(&'static str, String)>,
 }
@@ -176,8 +131,8 @@ impl Error {
         Self { limit: Some((reason, resource.to_owned())), ..Self::new(kind, TOO_MUCH) }
     }
 
-    pub(crate) fn cancelled(reasons: Vec<Reason>) -> Self {
-        let codes: Vec<&str> = reasons.iter().map(|reason| reason.code).collect();
+    pub(crate) fn cancelled(reasons: Vec<Option<Self>>) -> Self {
+        let codes: Vec<&str> = reasons.iter().map(|reason| reason.as_ref().map_or("None", Self::code)).collect();
         let message = format!(
             "Transaction cancelled, please refer cancellation reasons for specific reasons [{}]",
             codes.join(", ")
@@ -187,9 +142,33 @@ impl Error {
 
     /// A transaction is cancelled by this error of its nth action.
     pub(crate) fn cancelled_by(nth: usize, actions: usize, error: Self) -> Self {
-        let mut reasons = vec![Reason::NONE; actions];
-        reasons[nth] = Reason::of(error);
+        let mut reasons = vec![None; actions];
+        reasons[nth] = Some(error);
         Self::cancelled(reasons)
+    }
+
+    /// The code of a statement of a batch, or of an action of a transaction, that fails with this error.
+    fn code(&self) -> &'static str {
+        match self.kind {
+            Kind::ConditionalCheckFailed => "ConditionalCheckFailed",
+            Kind::DuplicateItem => "DuplicateItem",
+            Kind::ResourceNotFound => "ResourceNotFound",
+            Kind::ProvisionedThroughputExceeded => "ProvisionedThroughputExceeded",
+            Kind::Throttling => "ThrottlingError",
+            Kind::TransactionConflict => "TransactionConflict",
+            Kind::InternalServer => "InternalServerError",
+            Kind::AccessDenied => "AccessDenied",
+            _ => "ValidationError",
+        }
+    }
+
+    /// Writes it as the outcome of a statement or an action.
+    pub(crate) fn write_outcome(&self, out: &mut Writer) {
+        out.key("Code").string(self.code());
+        out.key("Message").string(&self.message);
+        if let Some(item) = &self.item {
+            out.key("Item").image(item);
+        }
     }
 
     pub(crate) fn body(&self) -> Vec<u8> {
@@ -213,7 +192,12 @@ impl Error {
                 });
             }
             if self.kind == Kind::TransactionCanceled {
-                out.key("CancellationReasons").array(|out| self.reasons.iter().for_each(|reason| reason.write(out)));
+                out.key("CancellationReasons").array(|out| {
+                    self.reasons.iter().for_each(|reason| match reason {
+                        Some(error) => out.object(|out| error.write_outcome(out)),
+                        None => out.object(|out| out.key("Code").string("None")),
+                    });
+                });
             }
         })
     }

@@ -4,7 +4,6 @@
 mod condition;
 mod key_condition;
 mod parser;
-mod parsing;
 pub(crate) mod partiql;
 mod path;
 mod placeholders;
@@ -15,9 +14,9 @@ mod token;
 mod update;
 mod words;
 
-pub use self::condition::{Comparator, Condition};
-pub use self::key_condition::{KeyCondition, KeyRange, RangeCondition};
-pub use self::partiql::Statement;
-pub use self::placeholders::Placeholders;
-pub use self::projection::Projection;
-pub use self::update::Update;
+pub(crate) use self::condition::{Comparator, Condition};
+pub(crate) use self::key_condition::{KeyCondition, KeyRange, RangeCondition};
+pub(crate) use self::partiql::Statement;
+pub(crate) use self::placeholders::Placeholders;
+pub(crate) use self::projection::Projection;
+pub(crate) use self::update::Update;

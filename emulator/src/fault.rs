@@ -298,28 +298,15 @@ mod tests {
 
     use super::*;
 
-    fn fired(faults: &mut Faults, operation: &'static str, now: Millis) -> Option<Fault> {
-        let asked = Asked { operation: Some(operation), action: None, touches: &|table| table == "likes" };
-        faults.decide(&asked, now, &mut StdRng::seed_from_u64(1)).fault
-    }
-
-    #[test]
-    fn an_outage_ends() {
-        let mut faults = Faults::default();
-        faults.set(vec![Rule::new(Fault::Outage).lasting(Duration::from_secs(1))], 5000);
-        assert_eq!(fired(&mut faults, "PutItem", 5999), Some(Fault::Outage));
-        assert_eq!(fired(&mut faults, "PutItem", 6000), None);
-    }
-
     #[test]
     fn a_rule_matches_a_statement_by_its_action_and_counts_it_under_that_name_only() {
         let statement = Asked { operation: None, action: Some("PartiQLUpdate"), touches: &|table| table == "likes" };
         let request = Asked { operation: Some("ExecuteStatement"), ..statement };
         let rng = &mut StdRng::seed_from_u64(1);
-        let mut struck = |rule: Rule, asked: &Asked<'_>| {
+        let mut struck = |rule: Rule, asked: &Asked<'_>, now: Millis| {
             let mut faults = Faults::default();
-            faults.set(vec![rule], 0);
-            faults.decide(asked, 0, rng).fault.is_some()
+            faults.set(vec![rule], 5000);
+            faults.decide(asked, now, rng).fault.is_some()
         };
         let rule = || Rule::new(Fault::Conflict);
         for (rule, of_a_batch, alone) in [
@@ -331,9 +318,11 @@ mod tests {
             (rule().on("PartiQLInsert"), false, false),
             (rule().on("PartiQLUpdate").table("counts"), false, false),
         ] {
-            assert_eq!(struck(rule.clone(), &statement), of_a_batch, "{rule:?}");
-            assert_eq!(struck(rule.clone(), &request), alone, "{rule:?}");
+            assert_eq!(struck(rule.clone(), &statement, 5000), of_a_batch, "{rule:?}");
+            assert_eq!(struck(rule.clone(), &request, 5000), alone, "{rule:?}");
         }
+        let brief = || Rule::new(Fault::Outage).lasting(Duration::from_secs(1));
+        assert!(struck(brief(), &request, 5999) && !struck(brief(), &request, 6000), "an outage ends");
     }
 
     #[test]

@@ -58,19 +58,6 @@ impl Number {
         self.checked_add(Self { mantissa: -other.mantissa, exponent: other.exponent })
     }
 
-    /// The smallest integer that is at least the number, if it fits.
-    pub fn ceiling(self) -> Option<i64> {
-        let power = 10i128.checked_pow(u32::from(self.exponent.unsigned_abs()));
-        let whole = match power {
-            Some(power) if self.exponent >= 0 => self.mantissa.checked_mul(power)?,
-            Some(power) => self.mantissa.div_euclid(power) + i128::from(self.mantissa.rem_euclid(power) != 0),
-            None if self.exponent >= 0 => return None,
-            // There are more decimal places than the mantissa has digits, so the number is between -1 and 1 and not 0.
-            None => i128::from(self.mantissa > 0),
-        };
-        i64::try_from(whole).ok()
-    }
-
     /// The bytes that this number adds to the size of an item: one, one per two significant digits, and one for a sign.
     pub fn size(self) -> usize {
         if self.mantissa == 0 {
@@ -154,74 +141,30 @@ impl FromStr for Number {
         if text.is_empty() {
             return Err(Invalid::new(NOT_A_NUMBER));
         }
-        let literal = Literal::scan(text).ok_or_else(|| Invalid::new(format!("{NOT_A_NUMBER}: {text}")))?;
-        literal.number()
-    }
-}
-
-/// The parts of a decimal literal. The whole and the fraction are ASCII digits, and at least one of them is not empty.
-struct Literal<'a> {
-    negative: bool,
-    whole: &'a [u8],
-    fraction: &'a [u8],
-    power: i64,
-}
-
-impl<'a> Literal<'a> {
-    fn scan(text: &'a str) -> Option<Self> {
-        let (negative, unsigned) = split_sign(text.as_bytes());
-        let (decimal, power) = match unsigned.iter().position(|byte| matches!(byte, b'e' | b'E')) {
-            Some(at) => (&unsigned[..at], scan_power(&unsigned[at + 1..])?),
-            None => (unsigned, 0),
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(unsigned) => (true, unsigned),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
-        let (whole, fraction) = match decimal.iter().position(|byte| *byte == b'.') {
-            Some(at) => (&decimal[..at], &decimal[at + 1..]),
-            None => (decimal, &[][..]),
+        let (decimal, power) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+        let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, ""));
+        let digits = [whole, fraction].concat();
+        let power: Option<i64> = power.parse().ok();
+        let Some(power) = power.filter(|_| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+        else {
+            return Err(Invalid::new(format!("{NOT_A_NUMBER}: {text}")));
         };
-        let literal = Self { negative, whole, fraction, power };
-        (!(whole.is_empty() && fraction.is_empty()) && literal.digits().all(u8::is_ascii_digit)).then_some(literal)
-    }
-
-    fn digits(&self) -> impl DoubleEndedIterator<Item = &'a u8> + use<'a> {
-        self.whole.iter().chain(self.fraction)
-    }
-
-    fn number(&self) -> Result<Number, Invalid> {
-        let is_zero = |digit: &&u8| **digit == b'0';
-        let total = self.whole.len() + self.fraction.len();
-        let leading_zeros = self.digits().take_while(is_zero).count();
-        if leading_zeros == total {
+        let from_first = digits.trim_start_matches('0');
+        let significant = from_first.trim_end_matches('0');
+        if significant.is_empty() {
             // Zero is checked with the power of ten with which it is written.
-            return check_range(self.power, 1).map(|()| Number::ZERO);
+            return check_range(power, 1).map(|()| Self::ZERO);
         }
-        let trailing_zeros = self.digits().rev().take_while(is_zero).count();
-        let significant = total - leading_zeros - trailing_zeros;
-        let exponent = self
-            .power
-            .saturating_sub_unsigned(self.fraction.len() as u64)
-            .saturating_add_unsigned(trailing_zeros as u64);
-        check_range(exponent, u32::try_from(significant).unwrap_or(u32::MAX))?;
-        let digits = self.digits().skip(leading_zeros).take(significant);
-        let mantissa = digits.fold(0, |mantissa, digit| mantissa * 10 + u128::from(digit - b'0'));
-        Number::normalised(self.negative, mantissa, exponent)
+        let trailing_zeros = (from_first.len() - significant.len()) as u64;
+        let exponent = power.saturating_sub_unsigned(fraction.len() as u64).saturating_add_unsigned(trailing_zeros);
+        check_range(exponent, u32::try_from(significant.len()).unwrap_or(u32::MAX))?;
+        let mantissa = significant.parse().expect("38 digits fit into 127 bits");
+        Self::normalised(negative, mantissa, exponent)
     }
-}
-
-fn split_sign(text: &[u8]) -> (bool, &[u8]) {
-    match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] | rest => (false, rest),
-    }
-}
-
-fn scan_power(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = split_sign(text);
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let power =
-        digits.iter().try_fold(0i64, |power, byte| power.checked_mul(10)?.checked_add(i64::from(byte - b'0')))?;
-    Some(if negative { -power } else { power })
 }
 
 impl fmt::Display for Number {

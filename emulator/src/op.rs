@@ -1,4 +1,4 @@
-//! The operations of the server. Each is a type that its request is decoded into, with its tables and its execution.
+//! The operations of the server. Each is a request, and a function that executes it and writes the answer.
 
 mod backups;
 mod batch;
@@ -20,22 +20,15 @@ pub(crate) use self::partiql::StatementBatch;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
-use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::{Error, Kind};
+use crate::expression::partiql::target;
 use crate::fault::Fault;
 
-/// An operation. The most frequent ones parse their expressions when they are decoded, since the engine serves one request at
-/// a time.
-trait Operation: DeserializeOwned {
-    /// Executes the request and writes the answer.
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error>;
-}
-
-/// Declares the operations of an API by name.
+/// Declares the operations of an API by name, each with the type of its request and the function that executes it.
 macro_rules! calls {
-    ($($api:literal { $($name:ident: $request:ty,)* })*) => {
+    ($($api:literal { $($name:ident: $request:ty => $execute:path,)* })*) => {
         /// A decoded request.
         pub(crate) enum Call {
             $($($name($request),)*)*
@@ -60,7 +53,7 @@ macro_rules! calls {
             /// Executes the request.
             pub(crate) fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
                 match self {
-                    $($(Self::$name(request) => request.run(engine),)*)*
+                    $($(Self::$name(request) => $execute(request, engine),)*)*
                 }
             }
         }
@@ -69,34 +62,34 @@ macro_rules! calls {
 
 calls! {
     "DynamoDB_20120810" {
-        CreateTable: tables::CreateTable,
-        DescribeTable: describe::DescribeTable,
-        ListTables: describe::ListTables,
-        DeleteTable: tables::DeleteTable,
-        UpdateTable: tables::UpdateTable,
-        UpdateTimeToLive: ttl::UpdateTimeToLive,
-        DescribeTimeToLive: ttl::DescribeTimeToLive,
-        UpdateContinuousBackups: backups::UpdateContinuousBackups,
-        DescribeContinuousBackups: backups::DescribeContinuousBackups,
-        RestoreTableToPointInTime: backups::RestoreTableToPointInTime,
-        PutItem: items::PutItem,
-        GetItem: items::GetItem,
-        UpdateItem: items::UpdateItem,
-        DeleteItem: items::DeleteItem,
-        BatchGetItem: batch::BatchGetItem,
-        BatchWriteItem: batch::BatchWriteItem,
-        TransactWriteItems: transact::TransactWrite,
-        TransactGetItems: transact::TransactGetItems,
-        ExecuteStatement: partiql::ExecuteStatement,
-        BatchExecuteStatement: partiql::StatementBatch,
-        Query: query::Query,
-        Scan: scan::Scan,
+        CreateTable: tables::CreateTable => tables::create,
+        DescribeTable: params::OfTable => describe::table,
+        ListTables: describe::ListTables => describe::list,
+        DeleteTable: params::OfTable => tables::delete,
+        UpdateTable: tables::UpdateTable => tables::update,
+        UpdateTimeToLive: ttl::UpdateTimeToLive => ttl::update,
+        DescribeTimeToLive: params::OfTable => ttl::describe,
+        UpdateContinuousBackups: backups::UpdateContinuousBackups => backups::update,
+        DescribeContinuousBackups: params::OfTable => backups::describe,
+        RestoreTableToPointInTime: backups::RestoreTableToPointInTime => backups::restore,
+        PutItem: write::Parameters => items::put,
+        GetItem: items::GetItem => items::get,
+        UpdateItem: write::Parameters => items::update,
+        DeleteItem: write::Parameters => items::delete,
+        BatchGetItem: batch::BatchGetItem => batch::get,
+        BatchWriteItem: batch::BatchWriteItem => batch::write,
+        TransactWriteItems: transact::TransactWriteItems => transact::write,
+        TransactGetItems: transact::TransactGetItems => transact::get,
+        ExecuteStatement: partiql::StatementRequest => partiql::execute,
+        BatchExecuteStatement: partiql::StatementBatch => partiql::execute_batch,
+        Query: page::Parameters => query::run,
+        Scan: page::Parameters => scan::run,
     }
     "DynamoDBStreams_20120810" {
-        ListStreams: streams::ListStreams,
-        DescribeStream: streams::DescribeStream,
-        GetShardIterator: streams::GetShardIterator,
-        GetRecords: streams::GetRecords,
+        ListStreams: streams::ListStreams => streams::list,
+        DescribeStream: streams::DescribeStream => streams::describe,
+        GetShardIterator: streams::GetShardIterator => streams::iterator,
+        GetRecords: streams::GetRecords => streams::records,
     }
 }
 
@@ -135,7 +128,7 @@ impl Call {
     /// The action of the request's single PartiQL statement.
     pub(crate) fn action(&self) -> Option<&'static str> {
         match self {
-            Self::ExecuteStatement(request) => request.action(),
+            Self::ExecuteStatement(request) => target(&request.statement).map(|(action, _)| action),
             _ => None,
         }
     }
@@ -160,8 +153,8 @@ impl Call {
     /// The number of actions in a transaction.
     fn actions(&self) -> Option<usize> {
         match self {
-            Self::TransactWriteItems(request) => Some(request.actions),
-            Self::TransactGetItems(request) => Some(request.actions()),
+            Self::TransactWriteItems(request) => Some(request.transact_items.len()),
+            Self::TransactGetItems(request) => Some(request.transact_items.len()),
             _ => None,
         }
     }

@@ -36,12 +36,8 @@ pub enum Value {
     Null,
     M(BTreeMap<String, Value>),
     L(Vec<Value>),
-    /// A set of strings, never empty.
-    Ss(BTreeSet<String>),
-    /// A set of numbers, never empty.
-    Ns(BTreeSet<Number>),
-    /// A set of binaries, never empty.
-    Bs(BTreeSet<Bytes>),
+    /// A set of strings, numbers or binaries, never empty.
+    Set(BTreeSet<Value>),
 }
 
 impl Value {
@@ -54,9 +50,7 @@ impl Value {
             Self::Bool(_) | Self::Null => 1,
             Self::M(map) => CONTAINER_SIZE + attributes_size(map) + map.len(),
             Self::L(list) => CONTAINER_SIZE + list.iter().map(|element| element.size() + 1).sum::<usize>(),
-            Self::Ss(set) => set.iter().map(String::len).sum(),
-            Self::Ns(set) => set.iter().map(|number| number.size()).sum(),
-            Self::Bs(set) => set.iter().map(Bytes::len).sum(),
+            Self::Set(set) => set.iter().map(Self::size).sum(),
         }
     }
 
@@ -95,9 +89,7 @@ impl Value {
             (Self::B(bytes), Self::B(part)) => {
                 part.is_empty() || bytes.windows(part.len()).any(|window| window == part)
             }
-            (Self::Ss(set), Self::S(member)) => set.contains(member),
-            (Self::Ns(set), Self::N(member)) => set.contains(member),
-            (Self::Bs(set), Self::B(member)) => set.contains(member),
+            (Self::Set(set), member) => set.contains(member),
             (Self::L(list), element) => list.contains(element),
             _ => false,
         }
@@ -111,9 +103,7 @@ impl Value {
             Self::B(bytes) => Some(bytes.len()),
             Self::M(map) => Some(map.len()),
             Self::L(list) => Some(list.len()),
-            Self::Ss(set) => Some(set.len()),
-            Self::Ns(set) => Some(set.len()),
-            Self::Bs(set) => Some(set.len()),
+            Self::Set(set) => Some(set.len()),
             Self::N(_) | Self::Bool(_) | Self::Null => None,
         }
     }
@@ -128,9 +118,11 @@ impl Value {
             Self::Null => "NULL",
             Self::M(_) => "M",
             Self::L(_) => "L",
-            Self::Ss(_) => "SS",
-            Self::Ns(_) => "NS",
-            Self::Bs(_) => "BS",
+            Self::Set(set) => match set.first() {
+                Some(Self::N(_)) => "NS",
+                Some(Self::B(_)) => "BS",
+                _ => "SS",
+            },
         }
     }
 }

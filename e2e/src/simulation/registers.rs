@@ -231,8 +231,12 @@ fn read(item: &Item) -> Option<Counter> {
         Some((shard, item.whole(name)?))
     };
     let doubt = match item.get("doubt") {
-        Some(Value::Ns(shards)) => {
-            shards.iter().filter_map(|shard| Shard::new(shard.to_string().parse().ok()?)).collect()
+        Some(Value::Set(shards)) => {
+            let shard = |value: &Value| match value {
+                Value::N(number) => Shard::new(number.to_string().parse().ok()?),
+                _ => None,
+            };
+            shards.iter().filter_map(shard).collect()
         }
         _ => BTreeSet::new(),
     };

@@ -9,6 +9,7 @@ use super::image::Image;
 use super::key::Key;
 use super::schema::Schema;
 use super::shard::{End, Record, Shard};
+use super::table::Table;
 use crate::clock::{Millis, label, millis};
 use crate::config::Config;
 
@@ -46,21 +47,14 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A stream whose first shards divide the key space evenly.
-    pub(crate) fn new(
-        table: &str,
-        arn: &str,
-        view: &'static str,
-        schema: Schema,
-        now: Millis,
-        config: &Config,
-    ) -> Self {
+    pub(crate) fn new(table: &Table, view: &'static str, now: Millis, config: &Config) -> Self {
         let label = label(now);
         let mut stream = Self {
-            arn: format!("{arn}/stream/{label}"),
+            arn: format!("{}/stream/{label}", table.arn),
             label,
-            table: table.to_owned(),
+            table: table.name.clone(),
             view,
-            schema,
+            schema: table.schema.clone(),
             created: now,
             disabled: None,
             shards: BTreeMap::new(),

@@ -55,10 +55,6 @@ impl Journal {
         Self { since, changes: Vec::new() }
     }
 
-    fn note(&mut self, at: Millis, key: &Key, before: Option<Image>) {
-        self.changes.push((at, key.clone(), before));
-    }
-
     /// Turns the current `items` into those at the end of the millisecond `at`.
     pub(crate) fn undo(&self, items: &mut BTreeMap<Key, Image>, at: Millis) {
         for (_, key, before) in self.changes.iter().rev().take_while(|(changed, ..)| *changed > at) {
@@ -167,7 +163,7 @@ impl Table {
         }
         self.rows.set(key, image.clone(), context.now, lag);
         if let Some(journal) = &mut self.journal {
-            journal.note(context.now, key, old.clone());
+            journal.changes.push((context.now, key.clone(), old.clone()));
         }
         if let Some(watch) = &mut self.watch {
             let [old, new] = [&old, &image].map(|image| image.as_ref().map(Image::item));
@@ -223,8 +219,8 @@ const MISTAKE_SECONDS: u64 = 5 * 365 * 24 * 3600;
 
 /// The second at which an item expires: that of its attribute, rounded up.
 fn expires(item: &Item, attribute: &str) -> Option<u64> {
-    match item.get(attribute)? {
-        Value::N(number) => number.ceiling().and_then(|second| u64::try_from(second).ok()),
-        _ => None,
-    }
+    let Value::N(number) = item.get(attribute)? else { return None };
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    whole.parse::<u64>().ok()?.checked_add(u64::from(!fraction.is_empty()))
 }

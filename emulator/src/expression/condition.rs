@@ -14,7 +14,7 @@ use crate::value::{Invalid, Item, Value};
 
 /// A parsed `ConditionExpression` or `FilterExpression`.
 #[derive(Clone, Debug)]
-pub struct Condition(pub(super) Node);
+pub(crate) struct Condition(pub(super) Node);
 
 #[derive(Clone, Debug)]
 pub(super) enum Node {
@@ -40,7 +40,7 @@ pub(super) enum Operand {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparator {
+pub(crate) enum Comparator {
     Equal,
     NotEqual,
     Less,
@@ -52,18 +52,18 @@ pub enum Comparator {
 impl Condition {
     /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item. `parameter` is
     /// the request parameter that errors name.
-    pub fn parse(parameter: &'static str, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+    pub(crate) fn parse(parameter: &'static str, text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         parser::parse(parameter, text, placeholders, parse::condition).map(Self)
     }
 
     /// Whether the condition is true for this item. An absent item has no attributes.
-    pub fn holds(&self, item: Option<&Item>) -> bool {
+    pub(crate) fn holds(&self, item: Option<&Item>) -> bool {
         static ABSENT: Item = Item::new();
         self.0.holds(item.unwrap_or(&ABSENT))
     }
 
     /// Whether the condition reads this top-level attribute. A filter must not read the key.
-    pub fn reads(&self, attribute: &str) -> bool {
+    pub(crate) fn reads(&self, attribute: &str) -> bool {
         self.0.reads(attribute)
     }
 }

@@ -6,20 +6,20 @@ use crate::value::{Invalid, Value};
 
 /// A parsed `KeyConditionExpression`, not yet matched with a key schema.
 #[derive(Clone, Debug)]
-pub struct KeyCondition(Vec<(String, RangeCondition)>);
+pub(crate) struct KeyCondition(Vec<(String, RangeCondition)>);
 
 /// The range of a key condition in a table with a known key schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRange {
+pub(crate) struct KeyRange {
     /// The hash key of every selected item.
-    pub hash: Value,
+    pub(crate) hash: Value,
     /// The condition on the sort key, if there is one.
-    pub range: Option<RangeCondition>,
+    pub(crate) range: Option<RangeCondition>,
 }
 
 /// A condition on the sort key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RangeCondition {
+pub(crate) enum RangeCondition {
     /// A comparison other than `<>`.
     Compare(Comparator, Value),
     /// `BETWEEN`, inclusive.
@@ -29,7 +29,7 @@ pub enum RangeCondition {
 
 impl KeyCondition {
     /// Parses the text and resolves the placeholders.
-    pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+    pub(crate) fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         let Condition(node) = Condition::parse("KeyConditionExpression", text, placeholders)?;
         let mut conditions = Vec::new();
         collect(node, &mut conditions)?;
@@ -37,7 +37,7 @@ impl KeyCondition {
     }
 
     /// Matches the condition with a key schema. The table checks the types of the values.
-    pub fn resolve(mut self, hash_name: &str, range_name: Option<&str>) -> Result<KeyRange, Invalid> {
+    pub(crate) fn resolve(mut self, hash_name: &str, range_name: Option<&str>) -> Result<KeyRange, Invalid> {
         if self.0.len() > 2 {
             return Err(Invalid::new("Conditions can be of length 1 or 2 only"));
         }
@@ -137,7 +137,7 @@ fn invalid_condition(reason: &str) -> Invalid {
 
 impl RangeCondition {
     /// The values in the condition, to check their types.
-    pub fn operands(&self) -> impl Iterator<Item = &Value> {
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Value> {
         let (first, second) = match self {
             Self::Between(low, high) => (low, Some(high)),
             Self::Compare(_, value) | Self::BeginsWith(value) => (value, None),

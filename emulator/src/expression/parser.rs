@@ -1,73 +1,43 @@
-//! The parser of expressions: placeholders, reserved words, limits, and the format of errors.
+//! The parser of expressions and statements: the cursor over the tokens, lists, parentheses, calls, names, values, document
+//! paths, limits, and the format of errors.
 
 use super::Placeholders;
-use super::parsing::{Language, Parsing};
-use super::path::{MAX_INDEX, Path, Step};
-use super::token::{Lexeme, Token, token_at};
-use super::words::is_reserved;
+use super::partiql::parser::{Place, malformed, undoubled};
+use super::path::{MAX_INDEX, MAX_PATH_LEVELS, Path, Step, clash_among};
+use super::token::{Lexeme, Token};
+use super::words::{is_keyword, is_reserved};
+use super::{partiql, token};
 use crate::value::{Invalid, Value};
 
 const MAX_SIZE: usize = 4096;
 const MAX_OPERATORS: usize = 300;
+const MAX_STATEMENT_NESTING: usize = 100;
 
-pub(super) type Parser<'a> = Parsing<'a, Expressions<'a>>;
-
-/// The context of an expression.
-pub(super) struct Expressions<'a> {
-    /// The request parameter, for error messages.
-    parameter: &'static str,
-    placeholders: &'a mut Placeholders,
-    operators: usize,
+/// The language of a text, with what its names and values stand for.
+pub(super) enum Language<'a> {
+    /// An expression. Errors name its request parameter.
+    Expression { parameter: &'static str, placeholders: &'a mut Placeholders, operators: usize },
+    /// A PartiQL statement. Each `?` is the next parameter.
+    Statement { parameters: std::vec::IntoIter<Value> },
 }
 
-impl Language for Expressions<'_> {
-    /// Parentheses that are not redundant need an operator between two of them.
-    const MAX_NESTING: usize = MAX_OPERATORS;
+/// The state of a recursive-descent parser.
+///
+/// A syntax error ends parsing at once. Any other error is postponed until the end, since syntax errors take precedence.
+pub(super) struct Parser<'a> {
+    pub(super) language: Language<'a>,
+    pub(super) text: &'a str,
+    /// The start of the token before the next one.
+    before: usize,
+    next: Lexeme<'a>,
+    nesting: usize,
+    pub(super) refusals: Vec<String>,
+}
 
-    fn token_at(text: &str, from: usize) -> Lexeme<'_> {
-        token_at(text, from)
-    }
-
-    fn invalid(&self, reason: &str) -> Invalid {
-        Invalid::new(format!("Invalid {}: {reason}", self.parameter))
-    }
-
-    fn unexpected(parser: &Parsing<'_, Self>) -> Invalid {
-        let (token, near) = (parser.peek().text(), parser.near());
-        parser.invalid(format!("Syntax error; token: \"{token}\", near: \"{near}\""))
-    }
-
-    fn too_deep(parser: &Parsing<'_, Self>) -> Invalid {
-        parser.invalid("The expression has redundant parentheses;")
-    }
-
-    fn name(parser: &mut Parsing<'_, Self>, _is_first: bool) -> Result<String, Invalid> {
-        let token = parser.peek();
-        let (Token::Word(text) | Token::Name(text)) = token else { return Err(parser.unexpected()) };
-        parser.advance();
-        if let Token::Word(_) = token {
-            if is_reserved(text) {
-                parser.refuse(format!("Attribute name is a reserved keyword; reserved keyword: {text}"));
-            }
-        } else if let Some(name) = parser.language.placeholders.name(text) {
-            return Ok(name.to_owned());
-        } else {
-            parser.refuse(format!(
-                "An expression attribute name used in the document path is not defined; attribute name: {text}"
-            ));
-        }
-        Ok(text.to_owned())
-    }
-
-    fn bracketed(parser: &mut Parsing<'_, Self>) -> Result<Step, Invalid> {
-        let Token::Number(digits) = parser.peek() else { return Err(parser.unexpected()) };
-        parser.advance();
-        let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
-        if index.is_none() {
-            parser.refuse(format!("List index is not within the allowable range; index: [{digits}]"));
-        }
-        Ok(Step::Index(index.unwrap_or_default()))
-    }
+/// The name of a called function, and its position. In a statement the name is in lower case.
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) at: usize,
 }
 
 /// Parses a whole expression with one rule of a grammar.
@@ -77,16 +47,15 @@ pub(super) fn parse<'a, T>(
     placeholders: &'a mut Placeholders,
     rule: impl FnOnce(&mut Parser<'a>) -> Result<T, Invalid>,
 ) -> Result<T, Invalid> {
-    let language = Expressions { parameter, placeholders, operators: 0 };
+    let mut parser = Parser::new(text, Language::Expression { parameter, placeholders, operators: 0 });
     if text.is_empty() {
-        return Err(language.invalid("The expression can not be empty;"));
+        return Err(parser.invalid("The expression can not be empty;"));
     }
     if text.len() > MAX_SIZE {
         let size = text.len();
         let reason = format!("Expression size has exceeded the maximum allowed size; expression size: {size}");
-        return Err(language.invalid(&reason));
+        return Err(parser.invalid(reason));
     }
-    let mut parser = Parsing::new(text, language);
     let parsed = rule(&mut parser)?;
     if parser.peek() != Token::End {
         return Err(parser.unexpected());
@@ -94,39 +63,170 @@ pub(super) fn parse<'a, T>(
     parser.refusals.first().map_or(Ok(parsed), |reason| Err(parser.invalid(reason)))
 }
 
-impl Expressions<'_> {
-    /// Counts an operator or function. An expression may contain 300.
-    pub(super) fn count_operator(&mut self) -> Result<(), Invalid> {
-        self.operators += 1;
-        let count = self.operators;
-        if count <= MAX_OPERATORS {
-            return Ok(());
+impl<'a> Parser<'a> {
+    pub(super) fn new(text: &'a str, language: Language<'a>) -> Self {
+        let start = Lexeme { token: Token::End, start: 0, end: 0 };
+        let mut parser = Self { language, text, before: 0, next: start, nesting: 0, refusals: Vec::new() };
+        parser.advance();
+        parser.before = parser.next.start;
+        parser
+    }
+
+    pub(super) fn is_statement(&self) -> bool {
+        matches!(self.language, Language::Statement { .. })
+    }
+
+    pub(super) fn peek(&self) -> Token<'a> {
+        self.next.token
+    }
+
+    /// The token after the next one.
+    fn second(&self) -> Lexeme<'a> {
+        let token_at = if self.is_statement() { partiql::token::token_at } else { token::token_at };
+        token_at(self.text, self.next.end)
+    }
+
+    pub(super) fn peek_second(&self) -> Token<'a> {
+        self.second().token
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.before = self.next.start;
+        self.next = self.second();
+    }
+
+    pub(super) fn eat(&mut self, symbol: &str) -> bool {
+        let found = self.peek() == Token::Symbol(symbol);
+        if found {
+            self.advance();
         }
-        Err(self.invalid(&format!("The expression contains too many operators; operator count: {count}")))
+        found
+    }
+
+    pub(super) fn eat_keyword(&mut self, keyword: &str) -> bool {
+        let found = self.peek().is_keyword(keyword);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    pub(super) fn expect(&mut self, symbol: &str) -> Result<(), Invalid> {
+        if self.eat(symbol) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub(super) fn expect_keyword(&mut self, keyword: &str) -> Result<(), Invalid> {
+        if self.eat_keyword(keyword) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// An error with this reason.
+    pub(super) fn invalid(&self, reason: impl AsRef<str>) -> Invalid {
+        let reason = reason.as_ref();
+        match self.language {
+            Language::Expression { parameter, .. } => Invalid::new(format!("Invalid {parameter}: {reason}")),
+            Language::Statement { .. } => Invalid::new(reason),
+        }
+    }
+
+    /// The error for an unexpected token. Of an expression, it shows the token with its neighbours.
+    pub(super) fn unexpected(&self) -> Invalid {
+        if !self.is_statement() {
+            let (token, near) = (self.peek().text(), &self.text[self.before..self.second().end]);
+            return self.invalid(format!("Syntax error; token: \"{token}\", near: \"{near}\""));
+        }
+        malformed(match self.peek() {
+            Token::Word(word) if is_keyword(word) => "Unexpected keyword",
+            Token::Stray(_) => "",
+            _ => "Unexpected term",
+        })
+    }
+
+    /// The error for too many levels of parentheses. Those of an expression that are not redundant need an operator between
+    /// two of them.
+    pub(super) fn too_deep(&self) -> Invalid {
+        if self.is_statement() {
+            malformed("The statement is nested too deeply")
+        } else {
+            self.invalid("The expression has redundant parentheses;")
+        }
     }
 
     pub(super) fn misused(&self, function: &str) -> Invalid {
-        self.invalid(&format!("The function is not allowed to be used this way in an expression; function: {function}"))
-    }
-}
-
-impl<'a> Parsing<'a, Expressions<'_>> {
-    /// Consumes the name of a function and the opening parenthesis and counts the call, if the next tokens are one.
-    pub(super) fn call(&mut self) -> Result<Option<&'a str>, Invalid> {
-        let Some((name, _)) = self.called() else { return Ok(None) };
-        self.language.count_operator()?;
-        Ok(Some(name))
+        self.invalid(format!("The function is not allowed to be used this way in an expression; function: {function}"))
     }
 
-    /// The value of the next token, which is a `:placeholder`.
-    pub(super) fn value(&mut self) -> Result<Value, Invalid> {
-        let Token::Value(key) = self.peek() else { return Err(self.unexpected()) };
-        self.advance();
-        if let Some(value) = self.language.placeholders.value(key) {
-            return Ok(value.clone());
+    /// Records an error, which counts unless there is a syntax error.
+    pub(super) fn refuse(&mut self, reason: impl Into<String>) {
+        self.refusals.push(reason.into());
+    }
+
+    /// Refuses paths that clash.
+    pub(super) fn refuse_clashes(&mut self, paths: &[&Path]) {
+        self.refusals.extend(clash_among(paths));
+    }
+
+    /// Counts an operator or function. An expression may contain 300, and a statement any number.
+    pub(super) fn count_operator(&mut self) -> Result<(), Invalid> {
+        let Language::Expression { operators, .. } = &mut self.language else { return Ok(()) };
+        *operators += 1;
+        let count = *operators;
+        if count <= MAX_OPERATORS {
+            return Ok(());
         }
-        self.refuse(format!("An expression attribute value used in expression is not defined; attribute value: {key}"));
-        Ok(Value::Null)
+        Err(self.invalid(format!("The expression contains too many operators; operator count: {count}")))
+    }
+
+    /// Parses the contents of parentheses after the opening one.
+    pub(super) fn parenthesised<T>(
+        &mut self,
+        rule: impl FnOnce(&mut Self) -> Result<T, Invalid>,
+    ) -> Result<T, Invalid> {
+        self.nesting += 1;
+        if self.nesting > if self.is_statement() { MAX_STATEMENT_NESTING } else { MAX_OPERATORS } {
+            return Err(self.too_deep());
+        }
+        let inner = rule(self)?;
+        self.expect(")")?;
+        self.nesting -= 1;
+        Ok(inner)
+    }
+
+    /// Parses a comma-separated list of at least one item.
+    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, Invalid>) -> Result<Vec<T>, Invalid> {
+        let mut items = vec![item(self)?];
+        while self.eat(",") {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    /// Consumes the name of a function and the opening parenthesis and counts the call, if the next tokens are one.
+    pub(super) fn call(&mut self) -> Result<Option<Call>, Invalid> {
+        let Token::Word(name) = self.peek() else { return Ok(None) };
+        if self.peek_second() != Token::Symbol("(") {
+            return Ok(None);
+        }
+        let at = self.next.start;
+        self.advance();
+        self.advance();
+        self.count_operator()?;
+        let name = if self.is_statement() { name.to_ascii_lowercase() } else { name.to_owned() };
+        Ok(Some(Call { name, at }))
+    }
+
+    /// Parses a value, if the next token begins one: in an expression a `:placeholder`, in a statement a literal or a `?`.
+    pub(super) fn value(&mut self) -> Result<Option<Value>, Invalid> {
+        let Language::Expression { placeholders, .. } = &mut self.language else {
+            return self.literal(&Place::Root, 1);
+        };
+        let Token::Value(key) = self.next.token else { return Ok(None) };
+        let value = placeholders.value(key).cloned();
+        self.advance();
+        if value.is_none() {
+            let undefined = "An expression attribute value used in expression is not defined; attribute value:";
+            self.refuse(format!("{undefined} {key}"));
+        }
+        Ok(Some(value.unwrap_or(Value::Null)))
     }
 
     /// Parses a document path, which cannot begin with one of these keywords.
@@ -134,6 +234,63 @@ impl<'a> Parsing<'a, Expressions<'_>> {
         if keywords.iter().any(|keyword| self.peek().is_keyword(keyword)) {
             return Err(self.unexpected());
         }
-        self.document_path()
+        let root = self.name("")?;
+        let mut steps = Vec::new();
+        loop {
+            if self.eat(".") {
+                steps.push(Step::Field(self.name("Invalid path dot component")?));
+            } else if self.eat("[") {
+                steps.push(self.bracketed()?);
+                self.expect("]")?;
+            } else {
+                break;
+            }
+        }
+        if steps.len() >= MAX_PATH_LEVELS {
+            let levels = steps.len() + 1;
+            self.refuse(format!("The document path has too many nesting levels; nesting levels: {levels}"));
+        }
+        Ok(Path { root, steps })
+    }
+
+    /// Parses a name in a document path. `missing` is the error of a statement without one.
+    fn name(&mut self, missing: &str) -> Result<String, Invalid> {
+        let Language::Expression { placeholders, .. } = &mut self.language else { return self.identifier(missing) };
+        let name = match self.next.token {
+            Token::Word(text) => {
+                if is_reserved(text) {
+                    self.refuse(format!("Attribute name is a reserved keyword; reserved keyword: {text}"));
+                }
+                text.to_owned()
+            }
+            Token::Name(text) => {
+                let name = placeholders.name(text).map(str::to_owned);
+                if name.is_none() {
+                    let undefined = "An expression attribute name used in the document path is not defined;";
+                    self.refuse(format!("{undefined} attribute name: {text}"));
+                }
+                name.unwrap_or_else(|| text.to_owned())
+            }
+            _ => return Err(self.unexpected()),
+        };
+        self.advance();
+        Ok(name)
+    }
+
+    /// Parses the contents of brackets in a document path.
+    fn bracketed(&mut self) -> Result<Step, Invalid> {
+        let step = match self.peek() {
+            Token::Text(text) => Step::Field(undoubled(text, '\'')),
+            Token::Number(digits) => {
+                let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
+                if index.is_none() {
+                    self.refuse(format!("List index is not within the allowable range; index: [{digits}]"));
+                }
+                Step::Index(index.unwrap_or_default())
+            }
+            _ => return Err(self.unexpected()),
+        };
+        self.advance();
+        Ok(step)
     }
 }

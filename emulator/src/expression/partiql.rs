@@ -1,18 +1,16 @@
 //! PartiQL statements. Each is translated into the items, updates and conditions of the other operations.
 
-mod condition;
 mod grammar;
-mod parser;
+pub(super) mod parser;
 #[cfg(test)]
 mod tests;
-mod token;
+pub(super) mod token;
 
 use std::borrow::Cow;
 
-use self::parser::Statements;
 use self::token::token_at;
 use super::condition::{Comparator, Node, Operand};
-use super::parsing::Parsing;
+use super::parser::{Language, Parser};
 use super::path::Path;
 use super::token::Token;
 use super::{Condition, Update};
@@ -20,7 +18,7 @@ use crate::value::{Invalid, Item, Value};
 
 /// A parsed statement, with its parameters in place of each `?`.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub(crate) struct Statement {
     pub(crate) table: String,
     pub(crate) body: Body,
 }
@@ -47,8 +45,8 @@ impl Fields {
 
 impl Statement {
     /// Parses a statement and inserts its parameters.
-    pub fn parse(text: &str, parameters: Vec<Value>) -> Result<Self, Invalid> {
-        let mut parser = Parsing::new(text, Statements::new(parameters));
+    pub(crate) fn parse(text: &str, parameters: Vec<Value>) -> Result<Self, Invalid> {
+        let mut parser = Parser::new(text, Language::Statement { parameters: parameters.into_iter() });
         let statement = grammar::statement(&mut parser)?;
         parser.finish()?;
         Ok(statement)

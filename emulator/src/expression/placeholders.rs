@@ -10,7 +10,7 @@ const MAX_TOTAL_SIZE: usize = 2 * 1024 * 1024;
 
 /// `ExpressionAttributeNames` and `ExpressionAttributeValues` of one request, shared by all its expressions.
 #[derive(Debug, Default)]
-pub struct Placeholders {
+pub(crate) struct Placeholders {
     names: BTreeMap<String, Slot<String>>,
     values: BTreeMap<String, Slot<Value>>,
 }
@@ -23,7 +23,7 @@ struct Slot<T> {
 
 impl Placeholders {
     /// Checks the maps of a request: empty maps and keys that are not placeholders are refused.
-    pub fn new(
+    pub(crate) fn new(
         names: Option<BTreeMap<String, String>>,
         values: Option<BTreeMap<String, Value>>,
     ) -> Result<Self, Invalid> {
@@ -48,7 +48,7 @@ impl Placeholders {
     }
 
     /// Refuses placeholders that no expression has used. Call this once, after all expressions are parsed.
-    pub fn finish(self) -> Result<(), Invalid> {
+    pub(crate) fn finish(self) -> Result<(), Invalid> {
         refuse_unused("ExpressionAttributeNames", &self.names)?;
         refuse_unused("ExpressionAttributeValues", &self.values)
     }
@@ -56,7 +56,7 @@ impl Placeholders {
     /// Refuses placeholders in a request without any expression that could use them.
     ///
     /// `absent` names the missing expressions for the message.
-    pub fn refuse_without_expression(&self, absent: &str) -> Result<(), Invalid> {
+    pub(crate) fn refuse_without_expression(&self, absent: &str) -> Result<(), Invalid> {
         if !self.names.is_empty() {
             return Err(Invalid::new("ExpressionAttributeNames can only be specified when using expressions"));
         }

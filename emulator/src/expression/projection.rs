@@ -7,77 +7,57 @@ use super::parser;
 use super::path::{Path, Step};
 use crate::value::{Invalid, Item, Value};
 
-/// Several paths in an item as a tree. No path leads through another one.
+/// Several paths in an item. No path leads through another one.
 #[derive(Clone, Debug)]
-pub struct Projection(BTreeMap<String, Part>);
+pub(crate) struct Projection(Vec<Path>);
 
 impl Projection {
     /// Parses the text and resolves the placeholders.
-    pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
-        let paths = parser::parse("ProjectionExpression", text, placeholders, |parser| {
+    pub(crate) fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+        parser::parse("ProjectionExpression", text, placeholders, |parser| {
             let paths = parser.list(|parser| parser.path(&[]))?;
             parser.refuse_clashes(&paths.iter().collect::<Vec<_>>());
-            Ok(paths)
-        })?;
-        Ok(Self::of(paths.iter()))
-    }
-
-    pub(super) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
-        let mut roots = BTreeMap::new();
-        for path in paths {
-            Part::add(&path.steps, roots.entry(path.root.clone()));
-        }
-        Self(roots)
+            Ok(Self(paths))
+        })
     }
 
     /// The selected parts of this item. Absent ones are left out.
-    pub fn project(&self, item: &Item) -> Item {
-        Item(pick_fields(&self.0, &item.0))
+    pub(crate) fn project(&self, item: &Item) -> Item {
+        project(&self.0.iter().collect::<Vec<_>>(), item)
     }
 }
 
-#[derive(Clone, Debug)]
-enum Part {
-    Whole,
-    Fields(BTreeMap<String, Part>),
-    Elements(BTreeMap<usize, Part>),
+/// The parts of an item at these paths.
+pub(super) fn project(paths: &[&Path], item: &Item) -> Item {
+    let parts = item.iter().filter_map(|(name, value)| {
+        let of_attribute = paths.iter().filter(|path| path.root == *name);
+        let ways: Vec<&[Step]> = of_attribute.map(|path| path.steps.as_slice()).collect();
+        Some((name, pick(value, &ways)?))
+    });
+    parts.collect()
 }
 
-impl Part {
-    fn add<K: Ord>(steps: &[Step], entry: std::collections::btree_map::Entry<'_, K, Part>) {
-        let Some((step, rest)) = steps.split_first() else {
-            entry.or_insert(Self::Whole);
-            return;
-        };
-        match (step, entry.or_insert_with(|| Self::of(step))) {
-            (Step::Field(name), Self::Fields(fields)) => Self::add(rest, fields.entry(name.clone())),
-            (Step::Index(index), Self::Elements(elements)) => Self::add(rest, elements.entry(*index)),
-            _ => {}
-        }
+/// The parts of a value at the ends of these ways. Maps and lists on the way have only the parts that were found.
+fn pick(value: &Value, ways: &[&[Step]]) -> Option<Value> {
+    if ways.iter().any(|way| way.is_empty()) {
+        return Some(value.clone());
     }
-
-    fn of(step: &Step) -> Self {
-        match step {
-            Step::Field(_) => Self::Fields(BTreeMap::new()),
-            Step::Index(_) => Self::Elements(BTreeMap::new()),
+    let below = |step: &Step, value: &Value| {
+        let ways: Vec<&[Step]> = ways.iter().filter(|way| way[0] == *step).map(|way| &way[1..]).collect();
+        if ways.is_empty() { None } else { pick(value, &ways) }
+    };
+    match value {
+        Value::M(map) => {
+            let part =
+                |(name, value): (&String, &Value)| Some((name.clone(), below(&Step::Field(name.clone()), value)?));
+            let parts: BTreeMap<String, Value> = map.iter().filter_map(part).collect();
+            (!parts.is_empty()).then_some(Value::M(parts))
         }
-    }
-
-    fn pick(&self, value: &Value) -> Option<Value> {
-        match (self, value) {
-            (Self::Whole, _) => Some(value.clone()),
-            (Self::Fields(fields), Value::M(map)) => {
-                Some(pick_fields(fields, map)).filter(|picked| !picked.is_empty()).map(Value::M)
-            }
-            (Self::Elements(elements), Value::L(list)) => {
-                let picked = elements.iter().filter_map(|(index, part)| part.pick(list.get(*index)?));
-                Some(picked.collect::<Vec<_>>()).filter(|picked| !picked.is_empty()).map(Value::L)
-            }
-            _ => None,
+        Value::L(list) => {
+            let part = |(index, value): (usize, &Value)| below(&Step::Index(index), value);
+            let parts: Vec<Value> = list.iter().enumerate().filter_map(part).collect();
+            (!parts.is_empty()).then_some(Value::L(parts))
         }
+        _ => None,
     }
-}
-
-fn pick_fields(fields: &BTreeMap<String, Part>, map: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
-    fields.iter().filter_map(|(name, part)| Some((name.clone(), part.pick(map.get(name)?)?))).collect()
 }

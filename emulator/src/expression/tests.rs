@@ -1,5 +1,4 @@
 mod conditions;
-mod properties;
 mod updates;
 
 use std::collections::BTreeMap;

@@ -3,14 +3,15 @@
 mod apply;
 pub(super) mod parse;
 
+use super::Placeholders;
 use super::parser;
 use super::path::Path;
-use super::{Placeholders, Projection};
+use super::projection::project;
 use crate::value::{Invalid, Item, Value};
 
 /// A parsed `UpdateExpression`.
 #[derive(Clone, Debug)]
-pub struct Update(pub(super) Vec<Action>);
+pub(crate) struct Update(pub(super) Vec<Action>);
 
 /// A change of the value at a path.
 #[derive(Clone, Debug)]
@@ -42,12 +43,12 @@ pub(super) enum Operand {
 
 impl Update {
     /// Parses the text, resolves the placeholders, and checks everything that does not depend on the item.
-    pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
+    pub(crate) fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, Invalid> {
         parser::parse("UpdateExpression", text, placeholders, parse::clauses).map(Self)
     }
 
     /// Refuses an update of a key attribute.
-    pub fn refuse_keys(&self, key_names: &[&str]) -> Result<(), Invalid> {
+    pub(crate) fn refuse_keys(&self, key_names: &[&str]) -> Result<(), Invalid> {
         match self.0.iter().find(|action| key_names.contains(&action.path.root.as_str())) {
             None => Ok(()),
             Some(action) => Err(Invalid::new(format!(
@@ -58,17 +59,17 @@ impl Update {
     }
 
     /// Whether it only removes. Such an update does not create a missing item.
-    pub fn only_removes(&self) -> bool {
+    pub(crate) fn only_removes(&self) -> bool {
         self.0.iter().all(|action| matches!(action.verb, Verb::Remove | Verb::Delete(_)))
     }
 
     /// The item after the update. Every operand is read from the item before it.
-    pub fn apply(&self, item: &Item) -> Result<Item, Invalid> {
+    pub(crate) fn apply(&self, item: &Item) -> Result<Item, Invalid> {
         apply::apply(&self.0, item)
     }
 
     /// The parts that the update touches: of the old item for `UPDATED_OLD`, of the new one for `UPDATED_NEW`.
-    pub fn touched(&self, item: &Item) -> Item {
-        Projection::of(self.0.iter().map(|action| &action.path)).project(item)
+    pub(crate) fn touched(&self, item: &Item) -> Item {
+        project(&self.0.iter().map(|action| &action.path).collect::<Vec<_>>(), item)
     }
 }

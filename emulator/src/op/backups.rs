@@ -12,9 +12,8 @@ use crate::engine::table::{Journal, Stored, Table};
 use crate::error::{Error, Kind};
 use crate::json::Writer;
 
-use super::Operation;
 use super::describe::{described, seconds};
-use super::params::{check_table_name, required};
+use super::params::{OfTable, check_table_name, required};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
@@ -22,7 +21,6 @@ struct Specification {
     point_in_time_recovery_enabled: bool,
 }
 
-/// Enables or disables point-in-time recovery at once. Disabling it discards the history.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct UpdateContinuousBackups {
@@ -31,33 +29,23 @@ pub(crate) struct UpdateContinuousBackups {
     point_in_time_recovery_specification: Option<Specification>,
 }
 
-impl Operation for UpdateContinuousBackups {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        let given = required("pointInTimeRecoverySpecification", self.point_in_time_recovery_specification)?;
-        let now = engine.now;
-        let table = found(engine.table_mut(&self.table_name), &self.table_name)?;
-        match given.point_in_time_recovery_enabled {
-            true => _ = table.journal.get_or_insert_with(|| Journal::new(now)),
-            false => table.journal = None,
-        }
-        Ok(said(table, now))
+/// Enables or disables point-in-time recovery at once. Disabling it discards the history.
+pub(super) fn update(request: UpdateContinuousBackups, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    check_table_name(&request.table_name)?;
+    let given = required("pointInTimeRecoverySpecification", request.point_in_time_recovery_specification)?;
+    let now = engine.now;
+    let table = found(engine.table_mut(&request.table_name), &request.table_name)?;
+    match given.point_in_time_recovery_enabled {
+        true => _ = table.journal.get_or_insert_with(|| Journal::new(now)),
+        false => table.journal = None,
     }
+    Ok(said(table, now))
 }
 
 /// Returns whether a table can be restored, and to which times.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct DescribeContinuousBackups {
-    #[serde(default)]
-    table_name: String,
-}
-
-impl Operation for DescribeContinuousBackups {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        Ok(said(found(engine.table(&self.table_name), &self.table_name)?, engine.now))
-    }
+pub(super) fn describe(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let name = request.name()?;
+    Ok(said(found(engine.table(&name), &name)?, engine.now))
 }
 
 fn found<T>(table: Result<T, Error>, name: &str) -> Result<T, Error> {
@@ -80,8 +68,6 @@ fn said(table: &Table, now: Millis) -> Vec<u8> {
     })
 }
 
-/// Creates a table with the contents of another one at a point in time. As in DynamoDB, it has the keys, local indexes and
-/// items, but no stream, expiry or recovery.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct RestoreTableToPointInTime {
@@ -93,37 +79,37 @@ pub(crate) struct RestoreTableToPointInTime {
     use_latest_restorable_time: Option<bool>,
 }
 
-impl Operation for RestoreTableToPointInTime {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.source_table_name)?;
-        check_table_name(&self.target_table_name)?;
-        let at = self.moment(engine.now)?;
-        let source = found(engine.table(&self.source_table_name), &self.source_table_name)?;
-        let Some(journal) = &source.journal else {
-            let why = format!("Point in time recovery is not enabled for table '{}'", self.source_table_name);
-            return Err(Error::new(Kind::PointInTimeRecoveryUnavailable, why));
-        };
-        if at < journal.since || at > engine.now {
-            return Err(Error::new(Kind::InvalidRestoreTime, "Not a valid restore time."));
-        }
-        if engine.tables.contains_key(&self.target_table_name) {
-            let why = format!("Table already exists: {}", self.target_table_name);
-            return Err(Error::new(Kind::TableAlreadyExists, why));
-        }
-        let everything = (Bound::Unbounded, Bound::Unbounded);
-        let now = source.rows.range(everything, true, None).map(|(key, image)| (key.clone(), image.clone()));
-        let mut items: BTreeMap<_, _> = now.collect();
-        journal.undo(&mut items, at);
-        let (schema, provisioned, indexes) = (source.schema.clone(), source.provisioned, source.indexes.clone());
-        let name = self.target_table_name;
-        let mut table = Table::new(name.clone(), schema, provisioned, engine);
-        table.indexes = indexes;
-        engine.tables.insert(name.clone(), table);
-        for (key, image) in items {
-            engine.write(&name, &key, Some(&Stored { item: image.item(), image }))?;
-        }
-        Ok(described("TableDescription", engine.table(&name)?))
+/// Creates a table with the contents of another one at a point in time. As in DynamoDB, it has the keys, local indexes and
+/// items, but no stream, expiry or recovery.
+pub(super) fn restore(request: RestoreTableToPointInTime, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    check_table_name(&request.source_table_name)?;
+    check_table_name(&request.target_table_name)?;
+    let at = request.moment(engine.now)?;
+    let source = found(engine.table(&request.source_table_name), &request.source_table_name)?;
+    let Some(journal) = &source.journal else {
+        let why = format!("Point in time recovery is not enabled for table '{}'", request.source_table_name);
+        return Err(Error::new(Kind::PointInTimeRecoveryUnavailable, why));
+    };
+    if at < journal.since || at > engine.now {
+        return Err(Error::new(Kind::InvalidRestoreTime, "Not a valid restore time."));
     }
+    if engine.tables.contains_key(&request.target_table_name) {
+        let why = format!("Table already exists: {}", request.target_table_name);
+        return Err(Error::new(Kind::TableAlreadyExists, why));
+    }
+    let everything = (Bound::Unbounded, Bound::Unbounded);
+    let now = source.rows.range(everything, true, None).map(|(key, image)| (key.clone(), image.clone()));
+    let mut items: BTreeMap<_, _> = now.collect();
+    journal.undo(&mut items, at);
+    let (schema, provisioned, indexes) = (source.schema.clone(), source.provisioned, source.indexes.clone());
+    let name = request.target_table_name;
+    let mut table = Table::new(name.clone(), schema, provisioned, engine);
+    table.indexes = indexes;
+    engine.tables.insert(name.clone(), table);
+    for (key, image) in items {
+        engine.write(&name, &key, Some(&Stored { item: image.item(), image }))?;
+    }
+    Ok(described("TableDescription", engine.table(&name)?))
 }
 
 impl RestoreTableToPointInTime {

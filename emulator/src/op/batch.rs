@@ -9,8 +9,8 @@ use hashbrown::HashSet;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-pub(crate) use self::get::BatchGetItem;
-pub(crate) use self::write::BatchWriteItem;
+pub(crate) use self::get::{BatchGetItem, get};
+pub(crate) use self::write::{BatchWriteItem, write};
 use super::params::wrong_length;
 use crate::engine::Engine;
 use crate::engine::key::Key;

@@ -93,14 +93,3 @@ fn write(out: &mut Writer, table: &str, used: Halves, report: Report, kind: Opti
         }
     });
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_are_rounded_up_and_eventual_reads_cost_half() {
-        assert_eq!([write_halves(0), write_halves(1024), write_halves(1025)], [2, 2, 4]);
-        assert_eq!([read_halves(0, true), read_halves(4096, false), read_halves(4097, true)], [2, 1, 4]);
-    }
-}

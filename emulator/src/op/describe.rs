@@ -11,28 +11,19 @@ use crate::error::Error;
 use crate::json::Writer;
 use crate::limits::TABLES_PAGE;
 
-use super::Operation;
-use super::params::{check_table_name, page_limit};
+use super::params::{OfTable, page_limit};
 
 /// Describes one table.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct DescribeTable {
-    #[serde(default)]
-    table_name: String,
+pub(super) fn table(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let name = request.name()?;
+    let table = engine.tables.get(&name).ok_or_else(|| no_table(&name))?;
+    Ok(described("Table", table))
 }
 
-impl Operation for DescribeTable {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        let table = engine.tables.get(&self.table_name).ok_or_else(|| {
-            Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
-        })?;
-        Ok(described("Table", table))
-    }
+pub(super) fn no_table(name: &str) -> Error {
+    Error::not_found(format!("Requested resource not found: Table: {name} not found"))
 }
 
-/// Lists the tables.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ListTables {
@@ -40,20 +31,19 @@ pub(crate) struct ListTables {
     limit: Option<i64>,
 }
 
-impl Operation for ListTables {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let limit = page_limit(self.limit, TABLES_PAGE)?;
-        let after = self.exclusive_start_table_name;
-        let names = engine.tables.keys().filter(|name| after.as_ref().is_none_or(|after| *name > after));
-        let names: Vec<&String> = names.take(limit + 1).collect();
-        let page = &names[..names.len().min(limit)];
-        Ok(Writer::document(|out| {
-            out.key("TableNames").serialize(page);
-            if let (true, Some(last)) = (names.len() > limit, page.last()) {
-                out.key("LastEvaluatedTableName").string(last);
-            }
-        }))
-    }
+/// Lists the tables.
+pub(super) fn list(request: ListTables, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let limit = page_limit(request.limit, TABLES_PAGE)?;
+    let after = request.exclusive_start_table_name;
+    let names = engine.tables.keys().filter(|name| after.as_ref().is_none_or(|after| *name > after));
+    let names: Vec<&String> = names.take(limit + 1).collect();
+    let page = &names[..names.len().min(limit)];
+    Ok(Writer::document(|out| {
+        out.key("TableNames").serialize(page);
+        if let (true, Some(last)) = (names.len() > limit, page.last()) {
+            out.key("LastEvaluatedTableName").string(last);
+        }
+    }))
 }
 
 /// An answer whose only member describes a table.

@@ -1,7 +1,5 @@
 //! PutItem, GetItem, UpdateItem and DeleteItem.
 
-use std::marker::PhantomData;
-
 use serde::Deserialize;
 
 use crate::engine::Engine;
@@ -12,77 +10,44 @@ use crate::error::Error;
 use crate::json::Writer;
 use crate::value::Item;
 
-use super::Operation;
 use super::capacity::{Consumed, Report, read_halves};
 use super::params::{Names, ReturnValues, check_table_name, parse_projection, required};
-use super::write::{Action, Parameters, Verb};
+use super::write::{Parameters, Verb};
 
 /// Puts an item.
-pub(crate) type PutItem = Write<Put>;
+pub(super) fn put(request: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    write(Verb::Put, request, engine)
+}
+
 /// Changes attributes of an item, or creates it.
-pub(crate) type UpdateItem = Write<Update>;
+pub(super) fn update(request: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    write(Verb::Update, request, engine)
+}
+
 /// Deletes an item.
-pub(crate) type DeleteItem = Write<Delete>;
+pub(super) fn delete(request: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    write(Verb::Delete, request, engine)
+}
 
 /// Writes one item.
-#[derive(Debug, Deserialize)]
-#[serde(from = "Parameters", bound = "V: Single")]
-pub(crate) struct Write<V> {
-    ready: Box<Result<(ReturnValues, Report, Action), Error>>,
-    verb: PhantomData<V>,
-}
-
-/// The kind of a single write.
-pub(crate) trait Single {
-    const VERB: Verb;
-}
-
-pub(crate) struct Put;
-pub(crate) struct Update;
-pub(crate) struct Delete;
-
-impl Single for Put {
-    const VERB: Verb = Verb::Put;
-}
-
-impl Single for Update {
-    const VERB: Verb = Verb::Update;
-}
-
-impl Single for Delete {
-    const VERB: Verb = Verb::Delete;
-}
-
-impl<V: Single> From<Parameters> for Write<V> {
-    fn from(parameters: Parameters) -> Self {
-        Self { ready: Box::new(read(V::VERB, parameters)), verb: PhantomData }
-    }
-}
-
-fn read(verb: Verb, parameters: Parameters) -> Result<(ReturnValues, Report, Action), Error> {
-    let mut returns = ReturnValues::parse(parameters.return_values.as_deref())?;
+fn write(verb: Verb, request: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let mut returns = ReturnValues::parse(request.return_values.as_deref())?;
     if verb != Verb::Update {
         returns = returns.only_old()?;
     }
-    refuse_metrics(parameters.return_item_collection_metrics.as_deref())?;
-    let report = Report::parse(parameters.return_consumed_capacity.as_deref())?;
-    check_table_name(&parameters.table_name)?;
-    Ok((returns, report, parameters.parse(verb)?))
-}
-
-impl<V: Single> Operation for Write<V> {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let (returns, report, mut action) = (*self.ready)?;
-        let key = action.key(engine.table(&action.table)?)?;
-        let mut consumed = Consumed::default();
-        let plan = action.carry_out(&key, engine, &mut consumed)?;
-        Ok(Writer::document(|out| {
-            if let Some(returned) = plan.returned(returns, &action) {
-                returned.write(out.key("Attributes"));
-            }
-            consumed.write_one(out, report);
-        }))
-    }
+    refuse_metrics(request.return_item_collection_metrics.as_deref())?;
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    check_table_name(&request.table_name)?;
+    let mut action = request.parse(verb)?;
+    let key = action.key(engine.table(&action.table)?)?;
+    let mut consumed = Consumed::default();
+    let plan = action.carry_out(&key, engine, &mut consumed)?;
+    Ok(Writer::document(|out| {
+        if let Some(returned) = plan.returned(returns, &action) {
+            returned.write(out.key("Attributes"));
+        }
+        consumed.write_one(out, report);
+    }))
 }
 
 /// Refuses ReturnItemCollectionMetrics, since the sizes of collections are not kept.
@@ -95,7 +60,6 @@ pub(super) fn refuse_metrics(given: Option<&str>) -> Result<(), Error> {
     }
 }
 
-/// Reads an item.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct GetItem {
@@ -108,23 +72,22 @@ pub(crate) struct GetItem {
     return_consumed_capacity: Option<String>,
 }
 
-impl Operation for GetItem {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let consistent = self.consistent_read.unwrap_or(false);
-        let key = required("key", self.key)?;
-        let projection = parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names)?;
-        let key = engine.table(&self.table_name)?.schema.key_of(&key)?;
-        let mut consumed = Consumed::default();
-        let found = read_item(&self.table_name, &key, consistent, engine, &mut consumed)?;
-        Ok(Writer::document(|out| {
-            if let Some(image) = found {
-                out.key("Item").parts(&image, projection.as_ref());
-            }
-            consumed.write_one(out, report);
-        }))
-    }
+/// Reads an item.
+pub(super) fn get(request: GetItem, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    check_table_name(&request.table_name)?;
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    let consistent = request.consistent_read.unwrap_or(false);
+    let key = required("key", request.key)?;
+    let projection = parse_projection(request.projection_expression.as_deref(), request.expression_attribute_names)?;
+    let key = engine.table(&request.table_name)?.schema.key_of(&key)?;
+    let mut consumed = Consumed::default();
+    let found = read_item(&request.table_name, &key, consistent, engine, &mut consumed)?;
+    Ok(Writer::document(|out| {
+        if let Some(image) = found {
+            out.key("Item").parts(&image, projection.as_ref());
+        }
+        consumed.write_one(out, report);
+    }))
 }
 
 /// Reads one item by its key, and adds the cost.

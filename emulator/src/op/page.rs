@@ -28,7 +28,7 @@ pub(super) fn start_key(table: &Table, key: &Item) -> Result<Key, Error> {
 /// The parameters of a Query or Scan.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-pub(super) struct Parameters {
+pub(crate) struct Parameters {
     #[serde(default)]
     pub(super) table_name: String,
     pub(super) key_condition_expression: Option<String>,

@@ -2,12 +2,29 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 use crate::error::Error;
 use crate::expression::{Placeholders, Projection};
 use crate::value::Values;
 
 /// `ExpressionAttributeNames`.
 pub(super) type Names = Option<BTreeMap<String, String>>;
+
+/// A request that only names a table.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct OfTable {
+    #[serde(default)]
+    table_name: String,
+}
+
+impl OfTable {
+    pub(super) fn name(self) -> Result<String, Error> {
+        check_table_name(&self.table_name)?;
+        Ok(self.table_name)
+    }
+}
 
 /// Parses a parameter with a few possible words. The first one is the default.
 pub(super) fn one_of<T: Copy>(parameter: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T, Error> {

@@ -5,18 +5,17 @@ mod batch;
 
 use serde::Deserialize;
 
-pub(crate) use self::batch::StatementBatch;
+pub(crate) use self::batch::{StatementBatch, execute_batch};
 use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::schema::Schema;
 use crate::error::{Error, Kind};
-use crate::expression::partiql::{Body, Fields, Filter, no_item, target};
+use crate::expression::partiql::{Body, Fields, Filter, no_item};
 use crate::expression::{Condition, Statement};
 use crate::json::Writer;
 use crate::limits::STATEMENT_CHARS;
 use crate::value::{Item, Value};
 
-use super::Operation;
 use super::capacity::{Consumed, Report};
 use super::items::read_item;
 use super::params::{constraint, shows_item_on_failure, wrong_length};
@@ -30,9 +29,9 @@ const NO_BATCH_KEY: &str =
 /// A statement in a request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct StatementRequest {
+pub(crate) struct StatementRequest {
     #[serde(default)]
-    statement: String,
+    pub(super) statement: String,
     parameters: Option<Vec<Value>>,
     consistent_read: Option<bool>,
     return_values_on_condition_check_failure: Option<String>,
@@ -184,39 +183,13 @@ fn whole_key(filter: &mut Filter, schema: &Schema) -> Result<Option<Item>, Error
 }
 
 /// Executes one statement.
-#[derive(Debug, Deserialize)]
-#[serde(from = "StatementRequest")]
-pub(crate) struct ExecuteStatement {
-    text: String,
-    ready: Box<Result<(Report, Prepared), Error>>,
-}
-
-impl From<StatementRequest> for ExecuteStatement {
-    fn from(mut request: StatementRequest) -> Self {
-        let mut read = || {
-            let report = Report::parse(request.return_consumed_capacity.as_deref())?;
-            request.check("")?;
-            Ok((report, request.read()?))
-        };
-        Self { ready: Box::new(read()), text: request.statement }
-    }
-}
-
-impl ExecuteStatement {
-    /// The action of its statement, as rules and policies name it.
-    pub(super) fn action(&self) -> Option<&'static str> {
-        target(&self.text).map(|(action, _)| action)
-    }
-}
-
-impl Operation for ExecuteStatement {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let (report, prepared) = (*self.ready)?;
-        let mut consumed = Consumed::default();
-        let found = prepared.meet(engine, false)?.carry_out(engine, &mut consumed)?;
-        Ok(Writer::document(|out| {
-            out.key("Items").array(|out| found.iter().for_each(|item| item.write(out)));
-            consumed.write_one(out, report);
-        }))
-    }
+pub(super) fn execute(mut request: StatementRequest, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    request.check("")?;
+    let mut consumed = Consumed::default();
+    let found = request.read()?.meet(engine, false)?.carry_out(engine, &mut consumed)?;
+    Ok(Writer::document(|out| {
+        out.key("Items").array(|out| found.iter().for_each(|item| item.write(out)));
+        consumed.write_one(out, report);
+    }))
 }

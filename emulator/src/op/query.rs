@@ -2,8 +2,6 @@
 
 use std::ops::Bound;
 
-use serde::Deserialize;
-
 use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::rows::Range;
@@ -13,56 +11,47 @@ use crate::error::Error;
 use crate::expression::{Comparator, KeyCondition, KeyRange, RangeCondition};
 use crate::value::Value;
 
-use super::Operation;
 use super::page::{Ask, Parameters, ReadExpressions, start_key};
 use super::params::placeholders;
 
 /// Reads a part of a collection.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Query(Parameters);
-
-impl Operation for Query {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let Self(mut asked) = self;
-        let (limit, report) = asked.check()?;
-        let consistent = asked.consistent_read.unwrap_or(false);
-        let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
-        let mut open = placeholders(names, values)?;
-        let Some(condition) = &asked.key_condition_expression else {
-            return Err(Error::validation(
-                "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
-            ));
-        };
-        let condition = KeyCondition::parse(condition, &mut open)?;
-        let expressions = asked.expressions(&mut open)?;
-        open.finish()?;
-        let counts_only = asked.counts_only(&expressions)?;
-        let as_of = engine.as_of(consistent);
-        let table = engine.table(&asked.table_name)?;
-        let selected =
-            condition.resolve(&table.schema.hash.name, table.schema.range.as_ref().map(|range| range.name.as_str()))?;
-        check_types(&table.schema, &selected)?;
-        refuse_key_filter(&table.schema, &expressions)?;
-        let collection = Key::new(&selected.hash, &[]);
-        engine.admit(Use::Read, &asked.table_name, &collection)?;
-        let mut range = Key::collection(&selected.hash, selected.range.as_ref());
-        let forward = asked.scan_index_forward.unwrap_or(true);
-        let single = finds_one_at_most(&table.schema, &selected);
-        if let Some(start) = &asked.exclusive_start_key {
-            resume(&mut range, start_key(table, start)?, forward)?;
-            if single {
-                return Err(Error::validation("The query can return at most one row and cannot be restarted"));
-            }
+pub(super) fn run(mut asked: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let (limit, report) = asked.check()?;
+    let consistent = asked.consistent_read.unwrap_or(false);
+    let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
+    let mut open = placeholders(names, values)?;
+    let Some(condition) = &asked.key_condition_expression else {
+        return Err(Error::validation(
+            "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
+        ));
+    };
+    let condition = KeyCondition::parse(condition, &mut open)?;
+    let expressions = asked.expressions(&mut open)?;
+    open.finish()?;
+    let counts_only = asked.counts_only(&expressions)?;
+    let as_of = engine.as_of(consistent);
+    let table = engine.table(&asked.table_name)?;
+    let selected =
+        condition.resolve(&table.schema.hash.name, table.schema.range.as_ref().map(|range| range.name.as_str()))?;
+    check_types(&table.schema, &selected)?;
+    refuse_key_filter(&table.schema, &expressions)?;
+    let collection = Key::new(&selected.hash, &[]);
+    engine.admit(Use::Read, &asked.table_name, &collection)?;
+    let mut range = Key::collection(&selected.hash, selected.range.as_ref());
+    let forward = asked.scan_index_forward.unwrap_or(true);
+    let single = finds_one_at_most(&table.schema, &selected);
+    if let Some(start) = &asked.exclusive_start_key {
+        resume(&mut range, start_key(table, start)?, forward)?;
+        if single {
+            return Err(Error::validation("The query can return at most one row and cannot be restarted"));
         }
-        // If there is nothing after the first item, a limit of one has cut nothing off.
-        let limit = limit.filter(|_| !single);
-        let ask =
-            Ask { table, range, forward, limit, counts_only, expressions: &expressions, as_of, consistent, report };
-        let (answer, halves) = ask.answer();
-        engine.spend(Use::Read, &asked.table_name, &collection, halves);
-        Ok(answer)
     }
+    // If there is nothing after the first item, a limit of one has cut nothing off.
+    let limit = limit.filter(|_| !single);
+    let ask = Ask { table, range, forward, limit, counts_only, expressions: &expressions, as_of, consistent, report };
+    let (answer, halves) = ask.answer();
+    engine.spend(Use::Read, &asked.table_name, &collection, halves);
+    Ok(answer)
 }
 
 /// Whether the condition names a whole key of the table, which at most one item has.

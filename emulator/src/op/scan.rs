@@ -2,62 +2,43 @@
 
 use std::ops::Bound;
 
-use serde::Deserialize;
-
 use crate::engine::Engine;
 use crate::engine::key::Key;
 use crate::engine::rows::Range;
 use crate::error::Error;
 use crate::limits::SEGMENTS;
 
-use super::Operation;
 use super::page::{Ask, Parameters, start_key};
 use super::params::{constraint, placeholders};
 
 /// Reads a table from its beginning to its end.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Scan(Parameters);
-
-impl Operation for Scan {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let Self(mut asked) = self;
-        let (limit, report) = asked.check()?;
-        let consistent = asked.consistent_read.unwrap_or(false);
-        let mut range = segment(asked.segment, asked.total_segments)?;
-        let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
-        let mut open = placeholders(names, values)?;
-        let expressions = asked.expressions(&mut open)?;
-        if expressions.filter.is_some() || expressions.projection.is_some() {
-            open.finish()?;
-        } else {
-            open.refuse_without_expression("FilterExpression is null")?;
-        }
-        let counts_only = asked.counts_only(&expressions)?;
-        let as_of = engine.as_of(consistent);
-        let table = engine.table(&asked.table_name)?;
-        if let Some(start) = &asked.exclusive_start_key {
-            let start = start_key(table, start)?;
-            if !std::ops::RangeBounds::contains(&range, &start) {
-                return Err(Error::validation(
-                    "The provided starting key is invalid: Invalid ExclusiveStartKey. Please use ExclusiveStartKey with correct Segment.",
-                ));
-            }
-            range.0 = Bound::Excluded(start);
-        }
-        let ask = Ask {
-            table,
-            range,
-            forward: true,
-            limit,
-            counts_only,
-            expressions: &expressions,
-            as_of,
-            consistent,
-            report,
-        };
-        Ok(ask.answer().0)
+pub(super) fn run(mut asked: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let (limit, report) = asked.check()?;
+    let consistent = asked.consistent_read.unwrap_or(false);
+    let mut range = segment(asked.segment, asked.total_segments)?;
+    let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
+    let mut open = placeholders(names, values)?;
+    let expressions = asked.expressions(&mut open)?;
+    if expressions.filter.is_some() || expressions.projection.is_some() {
+        open.finish()?;
+    } else {
+        open.refuse_without_expression("FilterExpression is null")?;
     }
+    let counts_only = asked.counts_only(&expressions)?;
+    let as_of = engine.as_of(consistent);
+    let table = engine.table(&asked.table_name)?;
+    if let Some(start) = &asked.exclusive_start_key {
+        let start = start_key(table, start)?;
+        if !std::ops::RangeBounds::contains(&range, &start) {
+            return Err(Error::validation(
+                "The provided starting key is invalid: Invalid ExclusiveStartKey. Please use ExclusiveStartKey with correct Segment.",
+            ));
+        }
+        range.0 = Bound::Excluded(start);
+    }
+    let ask =
+        Ask { table, range, forward: true, limit, counts_only, expressions: &expressions, as_of, consistent, report };
+    Ok(ask.answer().0)
 }
 
 /// The range of a segment.

@@ -12,11 +12,9 @@ use crate::error::{Error, Kind};
 use crate::json::Writer;
 use crate::limits::{ARN_CHARS, PAGE_BYTES, RECORDS, SHARD_ID_CHARS, SHARDS_PAGE, STREAMS_PAGE};
 
-use super::Operation;
 use super::describe::{key_schema, seconds};
 use super::params::{constraint, one_of, page_limit, required};
 
-/// Lists the streams.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ListStreams {
@@ -25,28 +23,28 @@ pub(crate) struct ListStreams {
     exclusive_start_stream_arn: Option<String>,
 }
 
-impl Operation for ListStreams {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let limit = page_limit(self.limit, STREAMS_PAGE)?;
-        let wanted = |stream: &&Stream| self.table_name.as_ref().is_none_or(|table| *table == stream.table);
-        let mut streams: Vec<&Stream> = engine.streams().filter(wanted).collect();
-        streams.sort_unstable_by(|a, b| a.arn.cmp(&b.arn));
-        if let Some(start) = &self.exclusive_start_stream_arn {
-            check_arn("exclusiveStartStreamArn", start)?;
-            streams.retain(|stream| stream.arn > *start);
-        }
-        let (page, more) = streams.split_at(streams.len().min(limit));
-        Ok(Writer::document(|out| {
-            out.key("Streams").array(|out| {
-                for stream in page {
-                    out.object(|out| write_stream_names(stream, out));
-                }
-            });
-            if let (false, Some(last)) = (more.is_empty(), page.last()) {
-                out.key("LastEvaluatedStreamArn").string(&last.arn);
-            }
-        }))
+/// Lists the streams.
+pub(super) fn list(request: ListStreams, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let limit = page_limit(request.limit, STREAMS_PAGE)?;
+    let (table, start) = (request.table_name, request.exclusive_start_stream_arn);
+    let wanted = |stream: &&Stream| table.as_ref().is_none_or(|table| *table == stream.table);
+    let mut streams: Vec<&Stream> = engine.streams().filter(wanted).collect();
+    streams.sort_unstable_by(|a, b| a.arn.cmp(&b.arn));
+    if let Some(start) = &start {
+        check_arn("exclusiveStartStreamArn", start)?;
+        streams.retain(|stream| stream.arn > *start);
     }
+    let (page, more) = streams.split_at(streams.len().min(limit));
+    Ok(Writer::document(|out| {
+        out.key("Streams").array(|out| {
+            for stream in page {
+                out.object(|out| write_stream_names(stream, out));
+            }
+        });
+        if let (false, Some(last)) = (more.is_empty(), page.last()) {
+            out.key("LastEvaluatedStreamArn").string(&last.arn);
+        }
+    }))
 }
 
 fn write_stream_names(stream: &Stream, out: &mut Writer) {
@@ -92,7 +90,6 @@ struct ShardFilter {
     shard_id: Option<String>,
 }
 
-/// Describes a stream and its shards.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct DescribeStream {
@@ -102,34 +99,33 @@ pub(crate) struct DescribeStream {
     shard_filter: Option<ShardFilter>,
 }
 
-impl Operation for DescribeStream {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let limit = page_limit(self.limit, SHARDS_PAGE)?;
-        let stream = named_stream(self.stream_arn, engine)?;
-        let parent = self.shard_filter.map(|filter| filter.parent()).transpose()?;
-        let start = self.exclusive_start_shard_id;
-        let shards: Vec<&Shard> = stream
-            .shards
-            .values()
-            .filter(|shard| start.as_ref().is_none_or(|start| shard.id > *start))
-            .filter(|shard| parent.is_none() || shard.parent == parent)
-            .take(limit + 1)
-            .collect();
-        let page = &shards[..shards.len().min(limit)];
-        Ok(Writer::document(|out| {
-            out.key("StreamDescription").object(|out| {
-                write_stream_names(stream, out);
-                out.key("StreamStatus").string(if stream.disabled.is_some() { "DISABLED" } else { "ENABLED" });
-                out.key("StreamViewType").string(stream.view);
-                out.key("CreationRequestDateTime").plain(seconds(stream.created));
-                out.key("KeySchema").serialize(&key_schema(&stream.schema.hash, stream.schema.range.as_ref()));
-                out.key("Shards").array(|out| page.iter().for_each(|shard| write_shard(stream, shard, out)));
-                if let (true, Some(last)) = (shards.len() > limit, page.last()) {
-                    out.key("LastEvaluatedShardId").string(&last.id);
-                }
-            });
-        }))
-    }
+/// Describes a stream and its shards.
+pub(super) fn describe(request: DescribeStream, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let limit = page_limit(request.limit, SHARDS_PAGE)?;
+    let stream = named_stream(request.stream_arn, engine)?;
+    let parent = request.shard_filter.map(|filter| filter.parent()).transpose()?;
+    let start = request.exclusive_start_shard_id;
+    let shards: Vec<&Shard> = stream
+        .shards
+        .values()
+        .filter(|shard| start.as_ref().is_none_or(|start| shard.id > *start))
+        .filter(|shard| parent.is_none() || shard.parent == parent)
+        .take(limit + 1)
+        .collect();
+    let page = &shards[..shards.len().min(limit)];
+    Ok(Writer::document(|out| {
+        out.key("StreamDescription").object(|out| {
+            write_stream_names(stream, out);
+            out.key("StreamStatus").string(if stream.disabled.is_some() { "DISABLED" } else { "ENABLED" });
+            out.key("StreamViewType").string(stream.view);
+            out.key("CreationRequestDateTime").plain(seconds(stream.created));
+            out.key("KeySchema").serialize(&key_schema(&stream.schema.hash, stream.schema.range.as_ref()));
+            out.key("Shards").array(|out| page.iter().for_each(|shard| write_shard(stream, shard, out)));
+            if let (true, Some(last)) = (shards.len() > limit, page.last()) {
+                out.key("LastEvaluatedShardId").string(&last.id);
+            }
+        });
+    }))
 }
 
 impl ShardFilter {
@@ -161,7 +157,6 @@ fn write_shard(stream: &Stream, shard: &Shard, out: &mut Writer) {
     });
 }
 
-/// Returns an iterator for a position in a shard.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GetShardIterator {
@@ -171,31 +166,30 @@ pub(crate) struct GetShardIterator {
     sequence_number: Option<String>,
 }
 
-impl Operation for GetShardIterator {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let now = engine.now;
-        let stream = named_stream(self.stream_arn, engine)?;
-        let shard_id = required("shardId", self.shard_id)?;
-        let shard = stream.shards.get(&shard_id).ok_or_else(|| {
-            let place = format!("Shard: {shard_id} in Stream: {} not found", stream.arn);
-            Error::not_found(format!("Requested resource not found: {place}"))
-        })?;
-        let given = required("shardIteratorType", self.shard_iterator_type)?;
-        let types = ["TRIM_HORIZON", "LATEST", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"].map(|word| (word, word));
-        let after = match (one_of("shardIteratorType", Some(&given), &types)?, self.sequence_number) {
-            ("TRIM_HORIZON", None) => shard.trimmed,
-            ("LATEST", None) => latest_visible(shard, now),
-            ("AT_SEQUENCE_NUMBER", Some(text)) => named_sequence(stream, shard, &text)?.saturating_sub(1),
-            ("AFTER_SEQUENCE_NUMBER", Some(text)) => named_sequence(stream, shard, &text)?,
-            (word, given) => {
-                let rule = if given.is_none() { "must" } else { "cannot" };
-                let refused = format!("A SequenceNumber {rule} be specified with ShardIteratorType {word}");
-                return Err(Error::validation(refused));
-            }
-        };
-        let position = Position { stream: stream.arn.clone(), shard: shard_id, after };
-        Ok(Writer::document(|out| out.key("ShardIterator").string(&position.token(now))))
-    }
+/// Returns an iterator for a position in a shard.
+pub(super) fn iterator(request: GetShardIterator, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let now = engine.now;
+    let stream = named_stream(request.stream_arn, engine)?;
+    let shard_id = required("shardId", request.shard_id)?;
+    let shard = stream.shards.get(&shard_id).ok_or_else(|| {
+        let place = format!("Shard: {shard_id} in Stream: {} not found", stream.arn);
+        Error::not_found(format!("Requested resource not found: {place}"))
+    })?;
+    let given = required("shardIteratorType", request.shard_iterator_type)?;
+    let types = ["TRIM_HORIZON", "LATEST", "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"].map(|word| (word, word));
+    let after = match (one_of("shardIteratorType", Some(&given), &types)?, request.sequence_number) {
+        ("TRIM_HORIZON", None) => shard.trimmed,
+        ("LATEST", None) => latest_visible(shard, now),
+        ("AT_SEQUENCE_NUMBER", Some(text)) => named_sequence(stream, shard, &text)?.saturating_sub(1),
+        ("AFTER_SEQUENCE_NUMBER", Some(text)) => named_sequence(stream, shard, &text)?,
+        (word, given) => {
+            let rule = if given.is_none() { "must" } else { "cannot" };
+            let refused = format!("A SequenceNumber {rule} be specified with ShardIteratorType {word}");
+            return Err(Error::validation(refused));
+        }
+    };
+    let position = Position { stream: stream.arn.clone(), shard: shard_id, after };
+    Ok(Writer::document(|out| out.key("ShardIterator").string(&position.token(now))))
 }
 
 /// The sequence number of the newest visible record of this shard.
@@ -223,7 +217,6 @@ fn trimmed() -> Error {
     )
 }
 
-/// Reads records from a position.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GetRecords {
@@ -231,39 +224,38 @@ pub(crate) struct GetRecords {
     limit: Option<i64>,
 }
 
-impl Operation for GetRecords {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let now = engine.now;
-        let limit = page_limit(self.limit, RECORDS)?;
-        let position = Position::parse(&required("shardIterator", self.shard_iterator)?, now)?;
-        let stream = engine.stream(&position.stream)?;
-        let shard = stream.shards.get(&position.shard).ok_or_else(trimmed)?;
-        if position.after < shard.trimmed {
-            return Err(trimmed());
-        }
-        let region = &engine.config.region;
-        let mut bytes = 0;
-        let mut after = position.after;
-        Ok(Writer::document(|out| {
-            out.key("Records").array(|out| {
-                let visible = shard.after(after).take(limit).take_while(|record| record.visible <= now);
-                for record in visible {
-                    let size = record_size(record, stream);
-                    if bytes > 0 && bytes + size > PAGE_BYTES {
-                        break;
-                    }
-                    bytes += size;
-                    after = record.sequence;
-                    write_record(record, stream, size, region, out);
-                }
-            });
-            let finished = !shard.is_open() && shard.log.back().is_none_or(|last| last.sequence <= after);
-            if !finished {
-                let next = Position { after, ..position };
-                out.key("NextShardIterator").string(&next.token(now));
-            }
-        }))
+/// Reads records from a position.
+pub(super) fn records(request: GetRecords, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let now = engine.now;
+    let limit = page_limit(request.limit, RECORDS)?;
+    let position = Position::parse(&required("shardIterator", request.shard_iterator)?, now)?;
+    let stream = engine.stream(&position.stream)?;
+    let shard = stream.shards.get(&position.shard).ok_or_else(trimmed)?;
+    if position.after < shard.trimmed {
+        return Err(trimmed());
     }
+    let region = &engine.config.region;
+    let mut bytes = 0;
+    let mut after = position.after;
+    Ok(Writer::document(|out| {
+        out.key("Records").array(|out| {
+            let visible = shard.after(after).take(limit).take_while(|record| record.visible <= now);
+            for record in visible {
+                let size = record_size(record, stream);
+                if bytes > 0 && bytes + size > PAGE_BYTES {
+                    break;
+                }
+                bytes += size;
+                after = record.sequence;
+                write_record(record, stream, size, region, out);
+            }
+        });
+        let finished = !shard.is_open() && shard.log.back().is_none_or(|last| last.sequence <= after);
+        if !finished {
+            let next = Position { after, ..position };
+            out.key("NextShardIterator").string(&next.token(now));
+        }
+    }))
 }
 
 /// The images of a record that the stream's view contains.

@@ -4,16 +4,14 @@ mod definitions;
 
 use serde::Deserialize;
 
-use crate::clock::Millis;
 use crate::engine::Engine;
 use crate::engine::stream::Stream;
 use crate::engine::table::{Provisioned, Table};
 use crate::error::{Error, Kind};
 
 use self::definitions::{AttributeDefinition, Definitions, KeyElement, LocalIndexRequest};
-use super::Operation;
-use super::describe::{described, described_deleted};
-use super::params::{check_table_name, constraint, one_of};
+use super::describe::{described, described_deleted, no_table};
+use super::params::{OfTable, check_table_name, constraint, one_of};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -29,7 +27,6 @@ struct Throughput {
     write_capacity_units: i64,
 }
 
-/// Creates a table.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct CreateTable {
@@ -47,33 +44,28 @@ pub(crate) struct CreateTable {
     deletion_protection_enabled: Option<bool>,
 }
 
-impl Operation for CreateTable {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        let definitions = Definitions::new(self.attribute_definitions)?;
-        let schema = definitions.schema(&self.key_schema)?;
-        let indexes = definitions.indexes(self.local_secondary_indexes, &schema)?;
-        definitions.refuse_unused(&schema, &indexes)?;
-        let provisioned = provisioned(self.billing_mode.as_deref(), self.provisioned_throughput)?;
-        let view = self.stream_specification.map(StreamSpecification::view).transpose()?.flatten();
-        if engine.tables.contains_key(&self.table_name) {
-            return Err(Error::new(Kind::ResourceInUse, format!("Table already exists: {}", self.table_name)));
-        }
-        let mut table = Table::new(self.table_name, schema, provisioned, engine);
-        table.protected = self.deletion_protection_enabled.unwrap_or(false);
-        table.indexes = indexes;
-        if let Some(view) = view {
-            let label = engine.next_label();
-            table.stream = Some(new_stream(&table, view, label, engine));
-        }
-        let answer = described("TableDescription", &table);
-        engine.tables.insert(table.name.clone(), table);
-        Ok(answer)
+/// Creates a table.
+pub(super) fn create(request: CreateTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    check_table_name(&request.table_name)?;
+    let definitions = Definitions::new(request.attribute_definitions)?;
+    let schema = definitions.schema(&request.key_schema)?;
+    let indexes = definitions.indexes(request.local_secondary_indexes, &schema)?;
+    definitions.refuse_unused(&schema, &indexes)?;
+    let provisioned = provisioned(request.billing_mode.as_deref(), request.provisioned_throughput)?;
+    let view = request.stream_specification.map(StreamSpecification::view).transpose()?.flatten();
+    if engine.tables.contains_key(&request.table_name) {
+        return Err(Error::new(Kind::ResourceInUse, format!("Table already exists: {}", request.table_name)));
     }
-}
-
-fn new_stream(table: &Table, view: &'static str, label: Millis, engine: &Engine) -> Stream {
-    Stream::new(&table.name, &table.arn, view, table.schema.clone(), label, &engine.config)
+    let mut table = Table::new(request.table_name, schema, provisioned, engine);
+    table.protected = request.deletion_protection_enabled.unwrap_or(false);
+    table.indexes = indexes;
+    if let Some(view) = view {
+        let label = engine.next_label();
+        table.stream = Some(Stream::new(&table, view, label, &engine.config));
+    }
+    let answer = described("TableDescription", &table);
+    engine.tables.insert(table.name.clone(), table);
+    Ok(answer)
 }
 
 impl StreamSpecification {
@@ -111,7 +103,6 @@ fn provisioned(mode: Option<&str>, throughput: Option<Throughput>) -> Result<Pro
     }
 }
 
-/// Changes the billing mode or the deletion protection of a table, or enables or disables its stream.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct UpdateTable {
@@ -123,65 +114,51 @@ pub(crate) struct UpdateTable {
     deletion_protection_enabled: Option<bool>,
 }
 
-impl Operation for UpdateTable {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        let table = engine.table(&self.table_name)?;
-        let billing = match (self.billing_mode.as_deref(), self.provisioned_throughput) {
-            (None, None) => None,
-            (mode, throughput) => Some(provisioned(mode, throughput)?),
-        };
-        if billing.is_none() && self.stream_specification.is_none() && self.deletion_protection_enabled.is_none() {
-            return Err(Error::validation(
-                "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates \
-                 or SSESpecification or ReplicaUpdates is required",
-            ));
-        }
-        let streams = table.stream.is_some();
-        if let Some(specification) = self.stream_specification {
-            let refused = |why: &str| Err(Error::validation(format!("{why}: TableName: {}", self.table_name)));
-            match specification.view()? {
-                Some(_) if streams => return refused("Table already has an enabled stream"),
-                None if !streams => return refused("Table has no stream to disable"),
-                None => engine.retire_stream(&self.table_name),
-                Some(view) => {
-                    let label = engine.next_label();
-                    let stream = new_stream(engine.table(&self.table_name)?, view, label, engine);
-                    engine.table_mut(&self.table_name)?.stream = Some(stream);
-                }
+/// Changes the billing mode or the deletion protection of a table, or enables or disables its stream.
+pub(super) fn update(request: UpdateTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    check_table_name(&request.table_name)?;
+    let table = engine.table(&request.table_name)?;
+    let billing = match (request.billing_mode.as_deref(), request.provisioned_throughput) {
+        (None, None) => None,
+        (mode, throughput) => Some(provisioned(mode, throughput)?),
+    };
+    if billing.is_none() && request.stream_specification.is_none() && request.deletion_protection_enabled.is_none() {
+        return Err(Error::validation(
+            "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates \
+             or SSESpecification or ReplicaUpdates is required",
+        ));
+    }
+    let streams = table.stream.is_some();
+    if let Some(specification) = request.stream_specification {
+        let refused = |why: &str| Err(Error::validation(format!("{why}: TableName: {}", request.table_name)));
+        match specification.view()? {
+            Some(_) if streams => return refused("Table already has an enabled stream"),
+            None if !streams => return refused("Table has no stream to disable"),
+            None => engine.retire_stream(&request.table_name),
+            Some(view) => {
+                let label = engine.next_label();
+                let stream = Stream::new(engine.table(&request.table_name)?, view, label, &engine.config);
+                engine.table_mut(&request.table_name)?.stream = Some(stream);
             }
         }
-        let table = engine.table_mut(&self.table_name)?;
-        if let Some(billing) = billing {
-            table.provisioned = billing;
-        }
-        table.protected = self.deletion_protection_enabled.unwrap_or(table.protected);
-        Ok(described("TableDescription", table))
     }
+    let table = engine.table_mut(&request.table_name)?;
+    if let Some(billing) = billing {
+        table.provisioned = billing;
+    }
+    table.protected = request.deletion_protection_enabled.unwrap_or(table.protected);
+    Ok(described("TableDescription", table))
 }
 
 /// Deletes a table with all its items.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct DeleteTable {
-    #[serde(default)]
-    table_name: String,
-}
-
-impl Operation for DeleteTable {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        check_table_name(&self.table_name)?;
-        if engine.tables.get(&self.table_name).is_some_and(|table| table.protected) {
-            return Err(Error::validation(format!(
-                "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first. \
-                 Table: {}",
-                self.table_name
-            )));
-        }
-        let gone = engine.remove_table(&self.table_name);
-        let table = gone.ok_or_else(|| {
-            Error::not_found(format!("Requested resource not found: Table: {} not found", self.table_name))
-        })?;
-        Ok(described_deleted(&table))
+pub(super) fn delete(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let name = request.name()?;
+    if engine.tables.get(&name).is_some_and(|table| table.protected) {
+        return Err(Error::validation(format!(
+            "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first. \
+             Table: {name}"
+        )));
     }
+    let table = engine.remove_table(&name).ok_or_else(|| no_table(&name))?;
+    Ok(described_deleted(&table))
 }

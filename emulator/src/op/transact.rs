@@ -10,48 +10,29 @@ use crate::engine::Engine;
 use crate::engine::image::Image;
 use crate::engine::key::Key;
 use crate::engine::throughput::Use;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::json::Writer;
 use crate::limits::{TOKEN_CHARS, TRANSACTION_ACTIONS, TRANSACTION_BYTES};
 use crate::value::Item;
 
-use super::Operation;
 use super::capacity::{Consumed, Report, read_halves, write_halves};
 use super::items::refuse_metrics;
 use super::params::{Names, check_table_name, parse_projection, required, wrong_length};
-use super::write::{Action, Parameters, Plan, Verb};
-
-/// Executes up to a hundred writes, all or none.
-#[derive(Debug, Deserialize)]
-#[serde(from = "TransactWriteItems")]
-pub(crate) struct TransactWrite {
-    /// The number of actions.
-    pub(super) actions: usize,
-    ready: Result<Ready, Error>,
-}
+use super::write::{Action, Parameters, Verb};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct TransactWriteItems {
+pub(crate) struct TransactWriteItems {
     #[serde(default)]
-    transact_items: Vec<TransactWriteItem>,
+    pub(super) transact_items: Vec<TransactWriteItem>,
     client_request_token: Option<String>,
     return_consumed_capacity: Option<String>,
     return_item_collection_metrics: Option<String>,
 }
 
-/// A transaction whose expressions are parsed.
-#[derive(Debug)]
-struct Ready {
-    actions: Vec<Action>,
-    token: Option<String>,
-    fingerprint: u64,
-    report: Report,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct TransactWriteItem {
+pub(super) struct TransactWriteItem {
     put: Option<Parameters>,
     update: Option<Parameters>,
     delete: Option<Parameters>,
@@ -79,56 +60,43 @@ impl TransactWriteItem {
     }
 }
 
-impl Operation for TransactWrite {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let Ready { actions, token, fingerprint, report } = self.ready?;
-        let keys = keys_of(&actions, engine)?;
-        let replayed = match &token {
-            Some(token) => engine.tokens.is_done(token, fingerprint, engine.now)?,
-            None => false,
-        };
-        let consumed = if replayed { replay(&actions, &keys, engine)? } else { carry_out(actions, &keys, engine)? };
-        if let Some(token) = token.filter(|_| !replayed) {
-            engine.tokens.remember(token, fingerprint, engine.now);
-        }
-        let kind = if replayed { "ReadCapacityUnits" } else { "WriteCapacityUnits" };
-        Ok(Writer::document(|out| consumed.write_all(out, report, Some(kind))))
+/// Executes up to a hundred writes, all or none.
+pub(super) fn write(request: TransactWriteItems, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    refuse_metrics(request.return_item_collection_metrics.as_deref())?;
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    check_actions(request.transact_items.len())?;
+    let token = request.client_request_token;
+    if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
+        return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
     }
-}
-
-impl From<TransactWriteItems> for TransactWrite {
-    fn from(request: TransactWriteItems) -> Self {
-        Self { actions: request.transact_items.len(), ready: request.read() }
+    // Requests with the same parameters have the same fingerprint, however they are written.
+    let mut fingerprint = Xxh64::new(0);
+    let mut actions = Vec::with_capacity(request.transact_items.len());
+    let mut bytes = 0;
+    for item in request.transact_items {
+        let (verb, parameters) = item.into_parameters()?;
+        check_table_name(&parameters.table_name)?;
+        bytes += parameters.bytes();
+        if token.is_some() {
+            parameters.fingerprint(verb, &mut fingerprint);
+        }
+        actions.push(parameters.parse(verb)?);
     }
-}
-
-impl TransactWriteItems {
-    fn read(self) -> Result<Ready, Error> {
-        refuse_metrics(self.return_item_collection_metrics.as_deref())?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        check_actions(self.transact_items.len())?;
-        let token = self.client_request_token;
-        if token.as_ref().is_some_and(|token| !(1..=TOKEN_CHARS).contains(&token.len())) {
-            return Err(wrong_length("clientRequestToken", TOKEN_CHARS));
-        }
-        // Requests with the same parameters have the same fingerprint, however they are written.
-        let mut fingerprint = Xxh64::new(0);
-        let mut actions = Vec::with_capacity(self.transact_items.len());
-        let mut bytes = 0;
-        for item in self.transact_items {
-            let (verb, parameters) = item.into_parameters()?;
-            check_table_name(&parameters.table_name)?;
-            bytes += parameters.bytes();
-            if token.is_some() {
-                parameters.fingerprint(verb, &mut fingerprint);
-            }
-            actions.push(parameters.parse(verb)?);
-        }
-        if bytes > TRANSACTION_BYTES {
-            return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
-        }
-        Ok(Ready { actions, token, fingerprint: fingerprint.finish(), report })
+    if bytes > TRANSACTION_BYTES {
+        return Err(Error::validation("Transaction request payload size cannot exceed 4 MB"));
     }
+    let fingerprint = fingerprint.finish();
+    let keys = keys_of(&actions, engine)?;
+    let replayed = match &token {
+        Some(token) => engine.tokens.is_done(token, fingerprint, engine.now)?,
+        None => false,
+    };
+    let consumed = if replayed { replay(&actions, &keys, engine)? } else { carry_out(actions, &keys, engine)? };
+    if let Some(token) = token.filter(|_| !replayed) {
+        engine.tokens.remember(token, fingerprint, engine.now);
+    }
+    let kind = if replayed { "ReadCapacityUnits" } else { "WriteCapacityUnits" };
+    Ok(Writer::document(|out| consumed.write_all(out, report, Some(kind))))
 }
 
 /// The keys of a transaction's items, which must all be different.
@@ -150,16 +118,9 @@ fn keys_of(actions: &[Action], engine: &Engine) -> Result<Vec<Key>, Error> {
 
 /// Cancels a transaction with hot keys, with a reason for each of them.
 fn refuse_hot<'a>(used: Use, places: impl Iterator<Item = (&'a str, &'a Key)>, engine: &Engine) -> Result<(), Error> {
-    let reasons: Vec<Reason> = places
-        .map(|(table, key)| match engine.admit(used, table, key) {
-            Ok(()) => Reason::NONE,
-            Err(_) => Reason::of(Error::throttled()),
-        })
-        .collect();
-    if reasons.iter().any(|reason| *reason != Reason::NONE) {
-        return Err(Error::cancelled(reasons));
-    }
-    Ok(())
+    let reasons = places.map(|(table, key)| engine.admit(used, table, key).err().map(|_| Error::throttled()));
+    let reasons: Vec<Option<Error>> = reasons.collect();
+    if reasons.iter().any(Option::is_some) { Err(Error::cancelled(reasons)) } else { Ok(()) }
 }
 
 /// Executes all actions, or none.
@@ -175,8 +136,7 @@ fn carry_out(mut actions: Vec<Action>, keys: &[Key], engine: &mut Engine) -> Res
             let size = engine.table(&action.table)?.rows.get(key, None).map_or(0, Image::size);
             engine.spend(Use::Write, &action.table, key, write_halves(size));
         }
-        let reason = |plan: Result<Plan, Error>| plan.err().map_or(Reason::NONE, Reason::of);
-        return Err(Error::cancelled(plans.into_iter().map(reason).collect()));
+        return Err(Error::cancelled(plans.into_iter().map(Result::err).collect()));
     }
     let mut consumed = Consumed::default();
     for ((action, key), plan) in actions.iter().zip(keys).zip(plans.into_iter().flatten()) {
@@ -203,18 +163,17 @@ fn check_actions(count: usize) -> Result<(), Error> {
     if fits { Ok(()) } else { Err(wrong_length("transactItems", TRANSACTION_ACTIONS)) }
 }
 
-/// Reads up to a hundred items at one point in time.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct TransactGetItems {
     #[serde(default)]
-    transact_items: Vec<TransactGetItem>,
+    pub(super) transact_items: Vec<TransactGetItem>,
     return_consumed_capacity: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct TransactGetItem {
+pub(super) struct TransactGetItem {
     get: Option<Get>,
 }
 
@@ -228,56 +187,49 @@ struct Get {
     expression_attribute_names: Names,
 }
 
-impl TransactGetItems {
-    pub(super) fn actions(&self) -> usize {
-        self.transact_items.len()
+/// Reads up to a hundred items at one point in time.
+pub(super) fn get(request: TransactGetItems, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    check_actions(request.transact_items.len())?;
+    let mut seen = HashSet::new();
+    let count = request.transact_items.len();
+    let mut read = Vec::with_capacity(count);
+    let mut bytes = 0;
+    for (nth, item) in request.transact_items.into_iter().enumerate() {
+        let get = required("get", item.get)?;
+        check_table_name(&get.table_name)?;
+        let projection = parse_projection(get.projection_expression.as_deref(), get.expression_attribute_names)?;
+        let table = engine.table(&get.table_name)?;
+        let key = table.schema.key_of(&required("key", get.key)?);
+        let key = key.map_err(|error| Error::cancelled_by(nth, count, error))?;
+        let image = table.rows.get(&key, None).cloned();
+        bytes += image.as_ref().map_or(0, Image::size);
+        if !seen.insert((get.table_name.clone(), key.clone())) {
+            return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
+        }
+        read.push((get.table_name, key, image, projection));
     }
-}
-
-impl Operation for TransactGetItems {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        check_actions(self.transact_items.len())?;
-        let mut seen = HashSet::new();
-        let count = self.transact_items.len();
-        let mut read = Vec::with_capacity(count);
-        let mut bytes = 0;
-        for (nth, item) in self.transact_items.into_iter().enumerate() {
-            let get = required("get", item.get)?;
-            check_table_name(&get.table_name)?;
-            let projection = parse_projection(get.projection_expression.as_deref(), get.expression_attribute_names)?;
-            let table = engine.table(&get.table_name)?;
-            let key = table.schema.key_of(&required("key", get.key)?);
-            let key = key.map_err(|error| Error::cancelled_by(nth, count, error))?;
-            let image = table.rows.get(&key, None).cloned();
-            bytes += image.as_ref().map_or(0, Image::size);
-            if !seen.insert((get.table_name.clone(), key.clone())) {
-                return Err(Error::validation("Transaction request cannot include multiple operations on one item"));
+    if bytes > TRANSACTION_BYTES {
+        return Err(Error::validation(
+            "The items of the transaction together have exceeded the maximum allowed size of 4 MB",
+        ));
+    }
+    refuse_hot(Use::Read, read.iter().map(|(table, key, ..)| (table.as_str(), key)), engine)?;
+    let mut consumed = Consumed::default();
+    for (table, key, image, _) in &read {
+        let halves = 2 * read_halves(image.as_ref().map_or(0, Image::size), true);
+        consumed.pay(Use::Read, table, key, halves, engine);
+    }
+    Ok(Writer::document(|out| {
+        out.key("Responses").array(|out| {
+            for (.., image, projection) in &read {
+                out.object(|out| {
+                    if let Some(image) = image {
+                        out.key("Item").parts(image, projection.as_ref());
+                    }
+                });
             }
-            read.push((get.table_name, key, image, projection));
-        }
-        if bytes > TRANSACTION_BYTES {
-            return Err(Error::validation(
-                "The items of the transaction together have exceeded the maximum allowed size of 4 MB",
-            ));
-        }
-        refuse_hot(Use::Read, read.iter().map(|(table, key, ..)| (table.as_str(), key)), engine)?;
-        let mut consumed = Consumed::default();
-        for (table, key, image, _) in &read {
-            let halves = 2 * read_halves(image.as_ref().map_or(0, Image::size), true);
-            consumed.pay(Use::Read, table, key, halves, engine);
-        }
-        Ok(Writer::document(|out| {
-            out.key("Responses").array(|out| {
-                for (.., image, projection) in &read {
-                    out.object(|out| {
-                        if let Some(image) = image {
-                            out.key("Item").parts(image, projection.as_ref());
-                        }
-                    });
-                }
-            });
-            consumed.write_all(out, report, Some("ReadCapacityUnits"));
-        }))
-    }
+        });
+        consumed.write_all(out, report, Some("ReadCapacityUnits"));
+    }))
 }

@@ -117,7 +117,7 @@ mod tests {
             (r#"INSERT INTO \"a\" VALUE {'id': ?}"#, ("PartiQLInsert", "a")),
             ("update b set n = n + 1 where id = ?", ("PartiQLUpdate", "b")),
             ("DELETE /* x */ FROM a WHERE id = ?", ("PartiQLDelete", "a")),
-            ("SELECT a, b FROM c WHERE id = ?", ("PartiQLSelect", "c")),
+            (r#"SELECT a, \"from\" FROM c WHERE id = ?"#, ("PartiQLSelect", "c")),
         ];
         let each = statements.map(|(statement, _)| format!(r#"{{"Statement":"{statement}"}}"#));
         for (body, (_, need)) in each.iter().zip(statements) {

@@ -5,7 +5,6 @@ mod read;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
@@ -72,18 +71,12 @@ impl Serialize for Value {
         let mut tagged = serializer.serialize_map(Some(1))?;
         tagged.serialize_key(self.type_code())?;
         match self {
-            Self::S(text) => tagged.serialize_value(text),
-            Self::N(number) => tagged.serialize_value(&Shown(number)),
-            Self::B(bytes) => tagged.serialize_value(&Shown(Base64Display::new(bytes, &STANDARD))),
+            Self::S(_) | Self::N(_) | Self::B(_) => tagged.serialize_value(&Bare(self)),
             Self::Bool(truth) => tagged.serialize_value(truth),
             Self::Null => tagged.serialize_value(&true),
             Self::M(map) => tagged.serialize_value(map),
             Self::L(list) => tagged.serialize_value(list),
-            Self::Ss(set) => tagged.serialize_value(set),
-            Self::Ns(set) => tagged.serialize_value(&Each(set.iter().map(Shown))),
-            Self::Bs(set) => {
-                tagged.serialize_value(&Each(set.iter().map(|bytes| Shown(Base64Display::new(bytes, &STANDARD)))))
-            }
+            Self::Set(set) => tagged.serialize_value(&set.iter().map(Bare).collect::<Vec<_>>()),
         }?;
         tagged.end()
     }
@@ -95,20 +88,16 @@ impl Serialize for Item {
     }
 }
 
-/// Serialises a value as the string that it displays.
-struct Shown<T>(T);
+/// Serialises a string, number or binary as a text, without its descriptor.
+struct Bare<'a>(&'a Value);
 
-impl<T: fmt::Display> Serialize for Shown<T> {
+impl Serialize for Bare<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-/// Serialises an iterator as a list.
-struct Each<I>(I);
-
-impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.clone())
+        match self.0 {
+            Value::S(text) => serializer.serialize_str(text),
+            Value::N(number) => serializer.collect_str(number),
+            Value::B(bytes) => serializer.collect_str(&Base64Display::new(bytes, &STANDARD)),
+            other => other.serialize(serializer),
+        }
     }
 }

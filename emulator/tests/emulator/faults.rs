@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator, Fault, Lost, Rule};
 use tokio::time::Instant;
 
-use crate::partiql::{
-    INSERT, SELECT, batch, codes, execute, insert, started as with_likes, statement, update, version,
-};
+use crate::partiql::{batch, codes, execute, insert, started as with_likes, update, version};
 use crate::raw::{call, items, kind, send, with_rows};
 
 const GHOST: Fault = Fault::Ghost { max_delay_ms: 300_000, hang_ms: 0 };
@@ -157,24 +155,6 @@ async fn a_late_statement_is_carried_out_after_later_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_statement_is_matched_by_its_operation_and_by_its_action() {
-    let emulator = with_likes(Config::default()).await;
-    for (name, fault, code) in [
-        ("ExecuteStatement", Fault::Throttle, "ProvisionedThroughputExceededException"),
-        ("PartiQLInsert", Fault::Conflict, "TransactionConflictException"),
-        ("PartiQLInsert", Fault::InternalError { applied: Some(false) }, "InternalServerError"),
-    ] {
-        emulator.set_faults(vec![Rule::new(fault).on(name).nth(1)]);
-        let run = async || execute(&emulator, INSERT, json!([{"S": "p"}, {"S": code}, {"N": "1"}])).await;
-        assert!(run().await.unwrap_err().starts_with(code));
-        run().await.unwrap();
-    }
-    emulator.set_faults(vec![Rule::new(Fault::Conflict)]);
-    let read = batch(&emulator, [statement(SELECT, json!([{"S": "p"}, {"S": "none"}]))]).await.unwrap();
-    assert_eq!(codes(&read), [""], "no read is in conflict");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_rule_for_everything_matches_requests_and_each_statement() {
     let emulator = with_likes(Config { seed: 5, ..Config::default() }).await;
     emulator.set_faults(vec![Rule::new(Fault::Throttle).chance(0.1)]);
@@ -194,6 +174,10 @@ async fn a_rule_for_everything_matches_requests_and_each_statement() {
     let outcomes = batch(&emulator, [insert("x", 1), insert("y", 1)]).await.unwrap();
     assert_eq!(codes(&outcomes), ["", ""], "statements are no calls");
     assert_eq!(batch(&emulator, [insert("z", 1)]).await.unwrap_err(), "ThrottlingException");
+    emulator.set_faults(vec![Rule::new(Fault::Throttle).on("ExecuteStatement")]);
+    let refused =
+        execute(&emulator, "DELETE FROM likes WHERE pk = 'p' AND user_id = 'x'", json!([])).await.unwrap_err();
+    assert!(refused.starts_with("ProvisionedThroughputExceededException"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

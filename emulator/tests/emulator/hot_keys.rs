@@ -79,8 +79,11 @@ async fn a_transaction_with_hot_keys_names_their_positions_and_does_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_transaction_costs_two_units_per_item_and_half_of_that_if_it_is_cancelled() {
     let emulator = started(ON_DEMAND).await;
+    let mut paid = puts(&["paid"]);
+    paid["ReturnConsumedCapacity"] = json!("TOTAL");
     for _ in 0..5 {
-        call(&emulator, "TransactWriteItems", puts(&["paid"])).await.unwrap();
+        let answer = call(&emulator, "TransactWriteItems", paid.clone()).await.unwrap();
+        assert_eq!(answer["ConsumedCapacity"][0]["WriteCapacityUnits"], 2.0);
     }
     call(&emulator, "TransactWriteItems", puts(&["paid"])).await.unwrap_err();
     let mut request = puts(&["cancelled"]);

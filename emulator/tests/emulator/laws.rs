@@ -212,20 +212,3 @@ async fn a_query_reads_a_collection_in_numeric_order_in_both_directions() {
         assert_eq!(read, expected);
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_seed_always_gives_the_same_run() {
-    let mut runs = Vec::new();
-    for _ in 0..2 {
-        let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
-        let delay = Duration::from_millis(300);
-        let config = Config { seed: 11, epoch, stream_delay: delay, stream_reorder: delay, ..Config::default() };
-        let emulator = Emulator::new(config);
-        create(&emulator).await;
-        history(&emulator, &mut StdRng::seed_from_u64(3), 200).await;
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let arn = reader::stream_arn(&emulator, "rows").await;
-        runs.push((arn.clone(), reader::everything(&emulator, &arn, 100).await));
-    }
-    assert_eq!(runs[0], runs[1]);
-}

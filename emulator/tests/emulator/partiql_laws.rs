@@ -45,7 +45,7 @@ const CHANGES: [(&str, &str); 7] = [
     ("SET m.x = ? REMOVE w", "SET m.x = :x REMOVE w"),
     ("REMOVE w, m SET i = 'k' SET v = ?", "SET i = :k, v = :x REMOVE w, m"),
     ("SET l = list_append(l, [?])", "SET l = list_append(l, :l)"),
-    ("SET l = [?, 'a'] SET v = v - 1", "SET l = :la, v = v - :one"),
+    ("SET l = [?, 'a'], v = v - 1", "SET l = :la, v = v - :one"),
 ];
 
 fn number(rng: &mut StdRng) -> Value {

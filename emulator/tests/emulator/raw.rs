@@ -58,6 +58,13 @@ pub(crate) async fn pages(emulator: &Emulator, operation: &str, mut request: Val
     }
 }
 
+/// Checks that the request is refused with a `ValidationException` whose message contains `words`.
+pub(crate) async fn invalid(emulator: &Emulator, operation: &str, request: Value, words: &str) {
+    let refused = call(emulator, operation, request).await.expect_err(words);
+    let message = refused["message"].as_str().unwrap();
+    assert!(kind(&refused) == "ValidationException" && message.contains(words), "{refused} is not {words:?}");
+}
+
 /// The kind of an error.
 pub(crate) fn kind(refused: &Value) -> &str {
     refused["__type"].as_str().unwrap().rsplit('#').next().unwrap()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::{call, codes, kind, put as put_item, with_rows};
+use crate::raw::{call, codes, invalid, kind, put as put_item, with_rows};
 
 /// An emulator with a table `rows` with the keys `p` and `s`.
 async fn started(config: Config) -> Emulator {
@@ -146,10 +146,7 @@ async fn every_limit_is_refused_by_name() {
         ("Query", json!({"TableName": "rows", "IndexName": "none"}), "IndexName is not supported"),
     ];
     for (operation, request, words) in cases {
-        let refused = call(&emulator, operation, request).await.expect_err(words);
-        assert_eq!(kind(&refused), "ValidationException", "{words}");
-        let message = refused["message"].as_str().unwrap();
-        assert!(message.contains(words), "{message:?} does not say {words:?}");
+        invalid(&emulator, operation, request, words).await;
     }
     assert_eq!(seen(&emulator, true).await.len(), 0, "what was refused left no trace");
     call(&emulator, "BatchWriteItem", json!({"RequestItems": {"rows": puts(25)}})).await.unwrap();
@@ -208,19 +205,6 @@ async fn a_scan_costs_at_least_half_a_unit_for_each_partition_that_it_touches() 
     let provisioned = json!({"TableName": "rows", "BillingMode": "PROVISIONED", "ProvisionedThroughput": few});
     call(&emulator, "UpdateTable", provisioned).await.unwrap();
     assert_eq!(cost(json!({})).await, 1.0, "3000 read units and one write unit take two partitions");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_transaction_costs_twice() {
-    let emulator = started(Config::default()).await;
-    let put = json!({"TableName": "rows", "Item": item("a", 1)});
-    let mut single = put.clone();
-    single["ReturnConsumedCapacity"] = json!("TOTAL");
-    let once = call(&emulator, "PutItem", single).await.unwrap();
-    assert_eq!(once["ConsumedCapacity"], json!({"TableName": "rows", "CapacityUnits": 1.0}));
-    let request = json!({"TransactItems": [{"Put": put}], "ReturnConsumedCapacity": "TOTAL"});
-    let twice = call(&emulator, "TransactWriteItems", request).await.unwrap();
-    assert_eq!(twice["ConsumedCapacity"][0]["WriteCapacityUnits"], 2.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use http::Request;
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};
 
-use crate::raw::{call, kind, table};
+use crate::raw::{call, invalid, kind, table};
 
 const HASH: [(&str, &str); 1] = [("p", "S")];
 const BOTH: [(&str, &str); 2] = [("p", "S"), ("s", "N")];
@@ -19,13 +19,6 @@ async fn started(config: Config) -> Emulator {
         call(&emulator, "CreateTable", table(name, keys)).await.unwrap();
     }
     emulator
-}
-
-/// Checks that the request is refused with a `ValidationException` whose message contains `words`.
-async fn invalid(emulator: &Emulator, operation: &str, request: Value, words: &str) {
-    let refused = call(emulator, operation, request).await.expect_err(words);
-    let message = refused["message"].as_str().unwrap();
-    assert!(kind(&refused) == "ValidationException" && message.contains(words), "{refused} is not {words:?}");
 }
 
 #[tokio::test(start_paused = true)]

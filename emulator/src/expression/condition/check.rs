@@ -7,17 +7,22 @@ use crate::value::Value;
 const MAX_IN_OPERANDS: usize = 100;
 const TYPES: [&str; 10] = ["S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M"];
 
+/// The name of a function and the number of its operands, if there is such a function.
+pub(super) fn arity(name: &str) -> Option<(&'static str, usize)> {
+    const FUNCTIONS: [(&str, usize); 6] = [
+        ("attribute_exists", 1),
+        ("attribute_not_exists", 1),
+        ("attribute_type", 2),
+        ("begins_with", 2),
+        ("contains", 2),
+        ("size", 1),
+    ];
+    FUNCTIONS.into_iter().find(|(known, _)| *known == name)
+}
+
 /// Interprets a function call. An error is one of syntax.
 pub(super) fn call(name: &str, arguments: Vec<Operand>, refusals: &mut Vec<String>) -> Result<TermKind, String> {
-    let (name, arity) = match name {
-        "attribute_exists" => ("attribute_exists", 1),
-        "attribute_not_exists" => ("attribute_not_exists", 1),
-        "attribute_type" => ("attribute_type", 2),
-        "begins_with" => ("begins_with", 2),
-        "contains" => ("contains", 2),
-        "size" => ("size", 1),
-        _ => return Err(format!("Invalid function name; function: {name}")),
-    };
+    let (name, arity) = arity(name).ok_or_else(|| format!("Invalid function name; function: {name}"))?;
     let count = arguments.len();
     let mut arguments = arguments.into_iter();
     let (Some(first), second) = (arguments.next().filter(|_| count == arity), arguments.next()) else {

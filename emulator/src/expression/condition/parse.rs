@@ -1,51 +1,15 @@
 //! The grammar of conditions, in expressions and in the `WHERE` clause of statements.
 
 use super::{Comparator, Node, Operand, check};
-use crate::expression::parser::Expressions;
-use crate::expression::parsing::{Language, Parsing};
+use crate::expression::parser::Parser;
+use crate::expression::partiql::parser::malformed;
 use crate::expression::token::Token;
 use crate::value::Invalid;
 
-/// The differences between the conditions of the two languages.
-pub(in crate::expression) trait Conditions: Language {
-    /// Counts an operator, in the language that limits them.
-    fn count(_parser: &mut Parsing<'_, Self>) -> Result<(), Invalid> {
-        Ok(())
-    }
-
-    /// The error for an operand in place of a condition.
-    fn no_condition(parser: &Parsing<'_, Self>, operand: &Operand) -> Invalid;
-
-    /// The error for a condition or a function call in place of an operand.
-    fn no_operand(parser: &Parsing<'_, Self>, function: Option<&str>) -> Invalid;
-
-    /// The error for `AND` or `OR` without a right side.
-    fn no_right_side(parser: &Parsing<'_, Self>) -> Invalid {
-        parser.unexpected()
-    }
-
-    /// Handles redundant parentheses.
-    fn doubled(_parser: &Parsing<'_, Self>) -> Result<(), Invalid> {
-        Ok(())
-    }
-
-    /// Parses the operands after `IN`.
-    fn candidates(parser: &mut Parsing<'_, Self>) -> Result<Vec<Operand>, Invalid>;
-
-    /// Parses an operator other than a comparison, `BETWEEN` and `IN`, if the language has more.
-    fn other(_parser: &mut Parsing<'_, Self>, left: Term) -> Result<Term, Invalid> {
-        Ok(left)
-    }
-
-    /// Parses the name and the arguments of a function, if the next tokens are a call.
-    fn call(parser: &mut Parsing<'_, Self>) -> Result<Option<(String, Vec<Operand>)>, Invalid>;
-
-    /// Parses a value or a path.
-    fn plain(parser: &mut Parsing<'_, Self>) -> Result<Operand, Invalid>;
-}
+const KEYWORDS: [&str; 5] = ["AND", "OR", "NOT", "IN", "BETWEEN"];
 
 /// The contents of parentheses: until the next token is seen, `(a` may begin an operand or a condition.
-pub(in crate::expression) struct Term {
+struct Term {
     kind: TermKind,
     parenthesised: bool,
 }
@@ -70,39 +34,44 @@ impl From<Node> for Term {
 }
 
 impl Term {
-    fn condition<L: Conditions>(self, parser: &Parsing<'_, L>) -> Result<Box<Node>, Invalid> {
-        match self.kind {
-            TermKind::Condition(node) | TermKind::Function(_, node) => Ok(node),
-            TermKind::Operand(operand) => Err(L::no_condition(parser, &operand)),
-        }
+    fn condition(self, parser: &Parser<'_>) -> Result<Box<Node>, Invalid> {
+        Err(match self.kind {
+            TermKind::Condition(node) | TermKind::Function(_, node) => return Ok(node),
+            TermKind::Operand(_) if parser.is_statement() => {
+                Invalid::new("WHERE clause must contain an expression that resolves to a boolean")
+            }
+            TermKind::Operand(Operand::Size(_)) => parser.misused("size"),
+            TermKind::Operand(_) => parser.unexpected(),
+        })
     }
 
-    pub(in crate::expression) fn operand<L: Conditions>(self, parser: &Parsing<'_, L>) -> Result<Operand, Invalid> {
-        match self.kind {
-            TermKind::Operand(operand) => Ok(operand),
-            TermKind::Function(name, _) => Err(L::no_operand(parser, Some(name))),
-            TermKind::Condition(_) => Err(L::no_operand(parser, None)),
-        }
+    fn operand(self, parser: &Parser<'_>) -> Result<Operand, Invalid> {
+        Err(match self.kind {
+            TermKind::Operand(operand) => return Ok(operand),
+            _ if parser.is_statement() => malformed("Unexpected operator"),
+            TermKind::Function(name, _) => parser.misused(name),
+            TermKind::Condition(_) => parser.unexpected(),
+        })
     }
 }
 
-pub(in crate::expression) fn condition<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Node, Invalid> {
+pub(in crate::expression) fn condition(parser: &mut Parser<'_>) -> Result<Node, Invalid> {
     let term = disjunction(parser)?;
     term.condition(parser).map(|node| *node)
 }
 
-fn disjunction<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
+fn disjunction(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
     chain(parser, "OR", conjunction, Node::Or)
 }
 
-fn conjunction<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
+fn conjunction(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
     chain(parser, "AND", negation, Node::And)
 }
 
-fn chain<'a, L: Conditions>(
-    parser: &mut Parsing<'a, L>,
+fn chain(
+    parser: &mut Parser<'_>,
     keyword: &str,
-    link: fn(&mut Parsing<'a, L>) -> Result<Term, Invalid>,
+    link: fn(&mut Parser<'_>) -> Result<Term, Invalid>,
     node: fn(Vec<Node>) -> Node,
 ) -> Result<Term, Invalid> {
     let first = link(parser)?;
@@ -111,9 +80,9 @@ fn chain<'a, L: Conditions>(
     }
     let mut nodes = vec![*first.condition(parser)?];
     while parser.eat_keyword(keyword) {
-        L::count(parser)?;
-        if parser.peek() == Token::End {
-            return Err(L::no_right_side(parser));
+        parser.count_operator()?;
+        if parser.is_statement() && parser.peek() == Token::End {
+            return Err(malformed("Missing right-hand side expression of infix operator"));
         }
         let next = link(parser)?;
         nodes.push(*next.condition(parser)?);
@@ -121,10 +90,10 @@ fn chain<'a, L: Conditions>(
     Ok(node(nodes).into())
 }
 
-fn negation<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
+fn negation(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
     let mut negations = 0;
     while parser.eat_keyword("NOT") {
-        L::count(parser)?;
+        parser.count_operator()?;
         negations += 1;
     }
     let term = comparison(parser)?;
@@ -135,7 +104,7 @@ fn negation<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid>
     Ok(if negations % 2 == 0 { *node } else { Node::Not(node) }.into())
 }
 
-fn comparison<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
+fn comparison(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
     let left = primary(parser)?;
     let comparator = match parser.peek() {
         Token::Symbol(symbol) => Comparator::of(symbol),
@@ -143,9 +112,9 @@ fn comparison<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invali
     };
     let is_between = parser.peek().is_keyword("BETWEEN");
     if comparator.is_none() && !is_between && !parser.peek().is_keyword("IN") {
-        return L::other(parser, left);
+        return if parser.is_statement() && parser.eat_keyword("IS") { is_type(parser, left) } else { Ok(left) };
     }
-    L::count(parser)?;
+    parser.count_operator()?;
     let left = left.operand(parser)?;
     parser.advance();
     let node = if let Some(comparator) = comparator {
@@ -159,68 +128,84 @@ fn comparison<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invali
         check::between(&left, &low, &high, &mut parser.refusals);
         Node::Between(left, low, high)
     } else {
-        let candidates = L::candidates(parser)?;
+        let candidates = candidates(parser)?;
         check::membership(&candidates, &mut parser.refusals);
         Node::In(left, candidates)
     };
     Ok(node.into())
 }
 
-pub(in crate::expression) fn operand<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Operand, Invalid> {
+/// Parses the operands after `IN`: `(..)`, or `[..]` in a statement.
+fn candidates(parser: &mut Parser<'_>) -> Result<Vec<Operand>, Invalid> {
+    if parser.is_statement() && parser.eat("[") {
+        let candidates = parser.list(operand)?;
+        return parser.expect("]").map(|()| candidates);
+    }
+    if parser.is_statement() && parser.peek() != Token::Symbol("(") {
+        return Err(Invalid::new(
+            "IN operator must have a left hand argument of type Variable Reference and right hand argument of type Seq with at least one member",
+        ));
+    }
+    parser.expect("(")?;
+    parser.parenthesised(|parser| parser.list(operand))
+}
+
+/// Parses the type after `IS`.
+fn is_type(parser: &mut Parser<'_>, left: Term) -> Result<Term, Invalid> {
+    const KINDS: [(&str, &str); 9] = [
+        ("NULL", "NULL"),
+        ("BOOL", "BOOL"),
+        ("BOOLEAN", "BOOL"),
+        ("STRING", "S"),
+        ("NUMERIC", "N"),
+        ("BLOB", "B"),
+        ("STRUCT", "M"),
+        ("TUPLE", "M"),
+        ("LIST", "L"),
+    ];
+    let left = left.operand(parser)?;
+    let negated = parser.eat_keyword("NOT");
+    let Operand::Path(path) = left else {
+        let reason = "The left hand side argument to IS must be a Variable Reference, Literal, or Path";
+        return Err(Invalid::new(reason));
+    };
+    if parser.eat_keyword("MISSING") {
+        return Ok(if negated { Node::Exists(path) } else { Node::NotExists(path) }.into());
+    }
+    let found = KINDS.into_iter().find(|(keyword, _)| parser.peek().is_keyword(keyword));
+    let Some((_, code)) = found else { return Err(malformed("Expected type name")) };
+    parser.advance();
+    let node = Node::Type(Operand::Path(path), code.to_owned());
+    Ok(if negated { Node::Not(Box::new(node)) } else { node }.into())
+}
+
+fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     let term = primary(parser)?;
     term.operand(parser)
 }
 
-fn primary<L: Conditions>(parser: &mut Parsing<'_, L>) -> Result<Term, Invalid> {
+fn primary(parser: &mut Parser<'_>) -> Result<Term, Invalid> {
     if parser.eat("(") {
         let inner = parser.parenthesised(disjunction)?;
-        if inner.parenthesised {
-            L::doubled(parser)?;
+        if inner.parenthesised && !parser.is_statement() {
+            return Err(parser.too_deep());
         }
         return Ok(Term { parenthesised: true, ..inner });
     }
-    let Some((name, arguments)) = L::call(parser)? else {
-        return Ok(TermKind::Operand(L::plain(parser)?).into());
+    let Some(call) = parser.call()? else {
+        let operand = match parser.value()? {
+            Some(value) => Operand::Value(value),
+            None => Operand::Path(parser.path(&KEYWORDS)?),
+        };
+        return Ok(TermKind::Operand(operand).into());
     };
-    let called = check::call(&name, arguments, &mut parser.refusals);
+    if parser.is_statement() && check::arity(&call.name).is_none() {
+        return Err(parser.unrecognized(&call));
+    }
+    let arguments = parser.parenthesised(|parser| match parser.peek() {
+        Token::Symbol(")") if parser.is_statement() => Ok(Vec::new()),
+        _ => parser.list(operand),
+    })?;
+    let called = check::call(&call.name, arguments, &mut parser.refusals);
     Ok(called.map_err(|reason| parser.invalid(reason))?.into())
-}
-
-impl Conditions for Expressions<'_> {
-    fn count(parser: &mut Parsing<'_, Self>) -> Result<(), Invalid> {
-        parser.language.count_operator()
-    }
-
-    fn no_condition(parser: &Parsing<'_, Self>, operand: &Operand) -> Invalid {
-        match operand {
-            Operand::Size(_) => parser.language.misused("size"),
-            _ => parser.unexpected(),
-        }
-    }
-
-    fn no_operand(parser: &Parsing<'_, Self>, function: Option<&str>) -> Invalid {
-        function.map_or_else(|| parser.unexpected(), |name| parser.language.misused(name))
-    }
-
-    fn doubled(parser: &Parsing<'_, Self>) -> Result<(), Invalid> {
-        Err(Self::too_deep(parser))
-    }
-
-    fn candidates(parser: &mut Parsing<'_, Self>) -> Result<Vec<Operand>, Invalid> {
-        parser.expect("(")?;
-        parser.parenthesised(|parser| parser.list(operand))
-    }
-
-    fn call(parser: &mut Parsing<'_, Self>) -> Result<Option<(String, Vec<Operand>)>, Invalid> {
-        let Some(name) = parser.call()? else { return Ok(None) };
-        Ok(Some((name.to_owned(), parser.parenthesised(|parser| parser.list(operand))?)))
-    }
-
-    fn plain(parser: &mut Parsing<'_, Self>) -> Result<Operand, Invalid> {
-        const KEYWORDS: [&str; 5] = ["AND", "OR", "NOT", "IN", "BETWEEN"];
-        match parser.peek() {
-            Token::Value(_) => parser.value().map(Operand::Value),
-            _ => parser.path(&KEYWORDS).map(Operand::Path),
-        }
-    }
 }

@@ -1,12 +1,13 @@
 //! The grammar of the four statements.
 
-use super::parser::{Call, Parser, malformed, unsupported};
+use super::parser::{malformed, unsupported};
 use super::{Body, Fields, Filter, Statement};
+use crate::expression::Update;
 use crate::expression::condition::parse::condition;
+use crate::expression::parser::Parser;
 use crate::expression::path::{Path, Step};
 use crate::expression::token::Token;
-use crate::expression::update::parse::arithmetic;
-use crate::expression::update::{self, Operand, Verb};
+use crate::expression::update::parse::{remove, set};
 use crate::expression::words::is_keyword;
 use crate::value::{Invalid, Item};
 
@@ -41,11 +42,9 @@ fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
     let mut actions = Vec::new();
     loop {
         if parser.eat_keyword("SET") {
-            actions.extend(parser.list(assignment)?);
+            actions.extend(parser.list(set)?);
         } else if parser.eat_keyword("REMOVE") {
-            actions.extend(
-                parser.list(|parser| Ok(update::Action { path: parser.document_path()?, verb: Verb::Remove }))?,
-            );
+            actions.extend(parser.list(remove)?);
         } else if actions.is_empty() {
             return Err(parser.unexpected());
         } else {
@@ -53,7 +52,7 @@ fn update(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
         }
     }
     parser.refuse_clashes(&actions.iter().map(|action| &action.path).collect::<Vec<_>>());
-    Ok(Statement { table, body: Body::Update(crate::expression::Update(actions), filter(parser)?) })
+    Ok(Statement { table, body: Body::Update(Update(actions), filter(parser)?) })
 }
 
 fn delete(parser: &mut Parser<'_>) -> Result<Statement, Invalid> {
@@ -105,7 +104,7 @@ fn filter(parser: &mut Parser<'_>) -> Result<Filter, Invalid> {
 
 fn fields(parser: &mut Parser<'_>) -> Result<Fields, Invalid> {
     let mut fields: Vec<(String, Path)> = Vec::new();
-    for path in parser.list(Parser::document_path)? {
+    for path in parser.list(|parser| parser.path(&[]))? {
         let name = last_name(&path);
         if fields.iter().any(|(earlier, _)| *earlier == name) {
             return Err(Invalid::new(format!("Duplicate identifiers in select clause: {name}")));
@@ -125,38 +124,4 @@ fn last_name(path: &Path) -> String {
         }
     }
     name
-}
-
-fn assignment(parser: &mut Parser<'_>) -> Result<update::Action, Invalid> {
-    let path = parser.document_path()?;
-    parser.expect("=")?;
-    let operand = match parser.call() {
-        Some(call) => list_append(parser, &call)?,
-        None => {
-            let first = operand(parser)?;
-            arithmetic(parser, first, operand)?
-        }
-    };
-    Ok(update::Action { path, verb: Verb::Set(operand) })
-}
-
-fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
-    if let Some(call) = parser.call() {
-        return list_append(parser, &call);
-    }
-    Ok(match parser.value()? {
-        Some(value) => Operand::Value(value),
-        None => Operand::Path(parser.document_path()?),
-    })
-}
-
-/// Parses the arguments of the only function that an assignment may contain.
-fn list_append(parser: &mut Parser<'_>, call: &Call) -> Result<Operand, Invalid> {
-    match call.name.as_str() {
-        "list_append" => {}
-        "set_add" | "set_delete" => return Err(unsupported(&call.name)),
-        _ => return Err(parser.unrecognized(call)),
-    }
-    let arguments = parser.parenthesised(|parser| parser.list(operand))?;
-    update::parse::list_append(parser, arguments)
 }

@@ -1,80 +1,23 @@
-//! The parser of statements: names, literals, parameters, and the format of errors.
+//! What the parser has for statements only: names, literals, parameters, and errors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::token::token_at;
-use crate::expression::parsing::{Language, Parsing};
-use crate::expression::path::{MAX_INDEX, Step};
-use crate::expression::token::{Lexeme, Token};
+use crate::expression::parser::{Call, Language, Parser};
+use crate::expression::token::Token;
 use crate::expression::words::is_keyword;
 use crate::number::Number;
 use crate::value::{Invalid, MAX_DEPTH, NESTED_TOO_DEEP, Value};
 
 const COUNT: &str = "Number of parameters in request and statement don't match.";
 
-pub(super) type Parser<'a> = Parsing<'a, Statements>;
-
-/// The context of a statement.
-pub(super) struct Statements {
-    parameters: std::vec::IntoIter<Value>,
-}
-
-impl Statements {
-    pub(super) fn new(parameters: Vec<Value>) -> Self {
-        Self { parameters: parameters.into_iter() }
-    }
-}
-
-impl Language for Statements {
-    const MAX_NESTING: usize = 100;
-
-    fn token_at(text: &str, from: usize) -> Lexeme<'_> {
-        token_at(text, from)
-    }
-
-    fn invalid(&self, reason: &str) -> Invalid {
-        Invalid::new(reason)
-    }
-
-    fn unexpected(parser: &Parsing<'_, Self>) -> Invalid {
-        malformed(match parser.peek() {
-            Token::Word(word) if is_keyword(word) => "Unexpected keyword",
-            Token::Stray(_) => "",
-            _ => "Unexpected term",
-        })
-    }
-
-    fn too_deep(_parser: &Parsing<'_, Self>) -> Invalid {
-        malformed("The statement is nested too deeply")
-    }
-
-    fn name(parser: &mut Parsing<'_, Self>, is_first: bool) -> Result<String, Invalid> {
-        parser.identifier(if is_first { "" } else { "Invalid path dot component" })
-    }
-
-    fn bracketed(parser: &mut Parsing<'_, Self>) -> Result<Step, Invalid> {
-        let step = match parser.peek() {
-            Token::Text(text) => Step::Field(undoubled(text, '\'')),
-            Token::Number(digits) => {
-                let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
-                let outside = || format!("List index is not within the allowable range; index: [{digits}]");
-                Step::Index(index.ok_or_else(|| Invalid::new(outside()))?)
-            }
-            _ => return Err(parser.unexpected()),
-        };
-        parser.advance();
-        Ok(step)
-    }
-}
-
 impl Parser<'_> {
     /// Checks that the statement ends here and every parameter was used.
     pub(super) fn finish(mut self) -> Result<(), Invalid> {
         self.eat(";");
         match self.peek() {
-            Token::End if self.language.parameters.len() > 0 => Err(Invalid::new(COUNT)),
+            Token::End if self.parameters().is_some_and(|left| left.len() > 0) => Err(Invalid::new(COUNT)),
             Token::End => self.refusals.pop().map_or(Ok(()), |reason| Err(Invalid::new(reason))),
             Token::Stray(_) => Err(malformed("")),
             token if token.is_keyword("RETURNING") => Err(unsupported("RETURNING")),
@@ -82,13 +25,11 @@ impl Parser<'_> {
         }
     }
 
-    /// Consumes the name of a function, in lower case, and the opening parenthesis, if the next tokens are a call.
-    pub(super) fn call(&mut self) -> Option<Call> {
-        let (name, at) = self.called()?;
-        Some(Call { name: name.to_ascii_lowercase(), at })
+    fn parameters(&mut self) -> Option<&mut std::vec::IntoIter<Value>> {
+        if let Language::Statement { parameters } = &mut self.language { Some(parameters) } else { None }
     }
 
-    pub(super) fn unrecognized(&self, Call { name, at }: &Call) -> Invalid {
+    pub(in crate::expression) fn unrecognized(&self, Call { name, at }: &Call) -> Invalid {
         let before = &self.text[..*at];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
@@ -96,7 +37,7 @@ impl Parser<'_> {
     }
 
     /// Parses a name, which must not be a keyword unless it is quoted.
-    pub(super) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
+    pub(in crate::expression) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
         let name = match self.peek() {
             Token::Word(word) if !is_keyword(word) => word.to_owned(),
             Token::Quoted(text) => undoubled(text, '"'),
@@ -111,11 +52,7 @@ impl Parser<'_> {
     }
 
     /// Parses a literal or a parameter, if the next token begins one.
-    pub(super) fn value(&mut self) -> Result<Option<Value>, Invalid> {
-        self.value_at(&Place::Root, 1)
-    }
-
-    fn value_at(&mut self, place: &Place<'_>, depth: usize) -> Result<Option<Value>, Invalid> {
+    pub(in crate::expression) fn literal(&mut self, place: &Place<'_>, depth: usize) -> Result<Option<Value>, Invalid> {
         if depth > MAX_DEPTH {
             return Err(Invalid::new(NESTED_TOO_DEEP));
         }
@@ -128,7 +65,7 @@ impl Parser<'_> {
                 Value::N(number(text, sign, place)?)
             }
             Token::Symbol("?") => {
-                let value = self.language.parameters.next().ok_or_else(|| Invalid::new(COUNT))?;
+                let value = self.parameters().and_then(Iterator::next).ok_or_else(|| Invalid::new(COUNT))?;
                 if depth > 1 && depth - 1 + value.depth() > MAX_DEPTH {
                     return Err(Invalid::new(NESTED_TOO_DEEP));
                 }
@@ -150,7 +87,7 @@ impl Parser<'_> {
     }
 
     fn some_value(&mut self, place: &Place<'_>, depth: usize) -> Result<Value, Invalid> {
-        self.value_at(place, depth)?.ok_or_else(|| self.unexpected())
+        self.literal(place, depth)?.ok_or_else(|| self.unexpected())
     }
 
     fn list_literal(&mut self, place: &Place<'_>, depth: usize) -> Result<Value, Invalid> {
@@ -197,24 +134,18 @@ impl Parser<'_> {
     }
 }
 
-/// A call, and the position of its name.
-pub(super) struct Call {
-    pub(super) name: String,
-    at: usize,
-}
-
 /// The error for a statement that cannot be parsed.
-pub(super) fn malformed(detail: &str) -> Invalid {
+pub(in crate::expression) fn malformed(detail: &str) -> Invalid {
     Invalid::new(format!("Statement wasn't well formed, can't be processed: {detail}"))
 }
 
 /// The error for a part of the language that is not implemented.
-pub(super) fn unsupported(what: &str) -> Invalid {
+pub(in crate::expression) fn unsupported(what: &str) -> Invalid {
     Invalid::new(format!("{what} is not supported by this emulator"))
 }
 
 /// The position of a literal in a value.
-enum Place<'p> {
+pub(in crate::expression) enum Place<'p> {
     /// The item of an `INSERT`.
     Item,
     /// A whole value.
@@ -239,7 +170,7 @@ fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> 
 }
 
 /// Removes the doubling of quotation marks in a text.
-fn undoubled(text: &str, mark: char) -> String {
+pub(in crate::expression) fn undoubled(text: &str, mark: char) -> String {
     if !text.contains(mark) {
         return text.to_owned();
     }

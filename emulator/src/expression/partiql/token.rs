@@ -3,7 +3,7 @@
 use crate::expression::token::{Lexeme, Token};
 
 /// The first token at or after this position.
-pub(super) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
+pub(in crate::expression) fn token_at(text: &str, from: usize) -> Lexeme<'_> {
     let Some(start) = skip_blank(text, from) else {
         return Lexeme { token: Token::Stray(""), start: text.len(), end: text.len() };
     };

@@ -1,6 +1,6 @@
 //! Applies an update to an item: first all operands are read from the old item, then all paths are written.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::{Action, Operand, Verb};
 use crate::expression::path::{Path, Step};
@@ -36,12 +36,12 @@ pub(super) fn apply(actions: &[Action], old: &Item) -> Result<Item, Invalid> {
         if path.steps.len() + value.depth() > MAX_DEPTH {
             return Err(Invalid::new(NESTED_TOO_DEEP));
         }
-        write(&mut item, path, value)?;
+        write(&mut item, path, Some(value))?;
     }
     for path in removals.into_iter().rev() {
         check_parent(path, old)?;
         if path.find(old).is_some() {
-            remove(&mut item, path);
+            write(&mut item, path, None)?;
         }
     }
     Ok(item)
@@ -91,23 +91,20 @@ impl Operand {
 fn sum(existing: &Value, added: &Value) -> Result<Value, Invalid> {
     match (existing, added) {
         (Value::N(existing), Value::N(added)) => existing.checked_add(*added).map(Value::N),
-        (Value::Ss(existing), Value::Ss(added)) => Ok(Value::Ss(existing | added)),
-        (Value::Ns(existing), Value::Ns(added)) => Ok(Value::Ns(existing | added)),
-        (Value::Bs(existing), Value::Bs(added)) => Ok(Value::Bs(existing | added)),
+        (Value::Set(one), Value::Set(other)) if existing.type_code() == added.type_code() => {
+            Ok(Value::Set(one | other))
+        }
         _ => Err(Invalid::new(WRONG_TYPE)),
     }
 }
 
 /// The rest of a set. An empty set removes its attribute.
 fn difference(existing: &Value, deleted: &Value) -> Result<Outcome, Invalid> {
-    fn left<T: Ord + Clone>(existing: &BTreeSet<T>, deleted: &BTreeSet<T>, value: fn(BTreeSet<T>) -> Value) -> Outcome {
-        let left = existing - deleted;
-        if left.is_empty() { Outcome::Nothing } else { Outcome::Value(value(left)) }
-    }
     match (existing, deleted) {
-        (Value::Ss(existing), Value::Ss(deleted)) => Ok(left(existing, deleted, Value::Ss)),
-        (Value::Ns(existing), Value::Ns(deleted)) => Ok(left(existing, deleted, Value::Ns)),
-        (Value::Bs(existing), Value::Bs(deleted)) => Ok(left(existing, deleted, Value::Bs)),
+        (Value::Set(one), Value::Set(other)) if existing.type_code() == deleted.type_code() => {
+            let left = one - other;
+            Ok(if left.is_empty() { Outcome::Nothing } else { Outcome::Value(Value::Set(left)) })
+        }
         _ => Err(Invalid::new(WRONG_TYPE)),
     }
 }
@@ -132,37 +129,25 @@ fn parent<'a>(item: &'a mut Item, path: &Path) -> Option<&'a mut Value> {
     })
 }
 
-fn write(item: &mut Item, path: &Path, value: Value) -> Result<(), Invalid> {
+/// Sets or removes the value at a path. An index after the end of a list appends.
+fn write(item: &mut Item, path: &Path, value: Option<Value>) -> Result<(), Invalid> {
+    let set = |map: &mut BTreeMap<String, Value>, name: &String, value| match value {
+        Some(value) => map.insert(name.clone(), value),
+        None => map.remove(name),
+    };
     let Some(last) = path.steps.last() else {
-        item.insert(path.root.clone(), value);
+        set(&mut item.0, &path.root, value);
         return Ok(());
     };
     match (parent(item, path), last) {
-        (Some(Value::M(map)), Step::Field(name)) => {
-            map.insert(name.clone(), value);
-        }
-        (Some(Value::L(list)), Step::Index(index)) => match list.get_mut(*index) {
-            Some(element) => *element = value,
-            None => list.push(value),
+        (Some(Value::M(map)), Step::Field(name)) => drop(set(map, name, value)),
+        (Some(Value::L(list)), Step::Index(index)) => match (list.get_mut(*index), value) {
+            (Some(element), Some(value)) => *element = value,
+            (None, Some(value)) => list.push(value),
+            (Some(_), None) => drop(list.remove(*index)),
+            (None, None) => {}
         },
         _ => return Err(Invalid::new(NO_PARENT)),
     }
     Ok(())
-}
-
-/// Removes the value at a path, which exists.
-fn remove(item: &mut Item, path: &Path) {
-    let Some(last) = path.steps.last() else {
-        item.remove(&path.root);
-        return;
-    };
-    match (parent(item, path), last) {
-        (Some(Value::M(map)), Step::Field(name)) => {
-            map.remove(name);
-        }
-        (Some(Value::L(list)), Step::Index(index)) => {
-            list.remove(*index);
-        }
-        _ => {}
-    }
 }

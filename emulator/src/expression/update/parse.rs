@@ -1,10 +1,9 @@
-//! The grammar of updates, and the checks that need no item.
+//! The grammar of updates, in expressions and in the clauses of statements, and the checks that need no item.
 
 use super::{Action, Operand, Verb};
 use crate::expression::condition::check::wrong_type;
-use crate::expression::condition::parse::Conditions;
 use crate::expression::parser::Parser;
-use crate::expression::parsing::{Language, Parsing};
+use crate::expression::partiql::parser::unsupported;
 use crate::expression::path::Path;
 use crate::expression::token::Token;
 use crate::value::{Invalid, Value};
@@ -38,15 +37,15 @@ pub(super) fn clauses(parser: &mut Parser<'_>) -> Result<Vec<Action>, Invalid> {
     Ok(actions)
 }
 
-fn set(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
+pub(in crate::expression) fn set(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
     let path = parser.path(&CLAUSES)?;
     parser.expect("=")?;
-    parser.language.count_operator()?;
+    parser.count_operator()?;
     Ok(Action { path, verb: Verb::Set(right_side(parser)?) })
 }
 
-fn remove(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
-    parser.language.count_operator()?;
+pub(in crate::expression) fn remove(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
+    parser.count_operator()?;
     Ok(Action { path: parser.path(&CLAUSES)?, verb: Verb::Remove })
 }
 
@@ -65,13 +64,15 @@ fn delete(parser: &mut Parser<'_>) -> Result<Action, Invalid> {
 }
 
 fn path_and_value(parser: &mut Parser<'_>) -> Result<(Path, Value), Invalid> {
-    parser.language.count_operator()?;
-    Ok((parser.path(&CLAUSES)?, parser.value()?))
+    parser.count_operator()?;
+    let path = parser.path(&CLAUSES)?;
+    let value = parser.value()?.ok_or_else(|| parser.unexpected())?;
+    Ok((path, value))
 }
 
 fn check_is_set(parser: &mut Parser<'_>, operator: &str, value: &Value) {
     let found = match value {
-        Value::Ss(_) | Value::Ns(_) | Value::Bs(_) => return,
+        Value::Set(_) => return,
         Value::S(_) => "STRING",
         Value::N(_) => "NUMBER",
         Value::B(_) => "BINARY",
@@ -85,18 +86,42 @@ fn check_is_set(parser: &mut Parser<'_>, operator: &str, value: &Value) {
     ));
 }
 
-/// Parses the right side of `=`: an operand, a sum or a difference, with or without parentheses.
+/// Parses the right side of `=`: an operand, a sum or a difference, with or without parentheses. In a statement nothing is in
+/// parentheses, and no sign follows a function.
 fn right_side(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     let first = term(parser)?;
-    if matches!(first, Operand::Sum(_) | Operand::Difference(_)) {
-        Ok(first)
-    } else {
-        arithmetic(parser, first, operand)
-    }
+    let sign = parser.peek();
+    let node = match (sign, &first) {
+        (_, Operand::Sum(_) | Operand::Difference(_)) => return Ok(first),
+        (_, Operand::ListAppend(_)) if parser.is_statement() => return Ok(first),
+        (Token::Symbol("+"), _) => Operand::Sum,
+        (Token::Symbol("-"), _) => Operand::Difference,
+        _ => return Ok(first),
+    };
+    parser.count_operator()?;
+    parser.advance();
+    let operands = [first, operand(parser)?];
+    check_literals(parser, sign.text(), "N", &operands);
+    Ok(node(Box::new(operands)))
 }
 
 fn term(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
-    if parser.eat("(") { parser.parenthesised(right_side) } else { unparenthesised(parser) }
+    if !parser.is_statement() && parser.eat("(") {
+        return parser.parenthesised(right_side);
+    }
+    if let Some(call) = parser.call()? {
+        match call.name.as_str() {
+            "set_add" | "set_delete" if parser.is_statement() => return Err(unsupported(&call.name)),
+            name if parser.is_statement() && name != "list_append" => return Err(parser.unrecognized(&call)),
+            _ => {}
+        }
+        let arguments = parser.parenthesised(|parser| parser.list(operand))?;
+        return function(parser, &call.name, arguments);
+    }
+    Ok(match parser.value()? {
+        Some(value) => Operand::Value(value),
+        None => Operand::Path(parser.path(&CLAUSES)?),
+    })
 }
 
 fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
@@ -106,26 +131,25 @@ fn operand(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
     }
 }
 
-fn unparenthesised(parser: &mut Parser<'_>) -> Result<Operand, Invalid> {
-    if let Some(name) = parser.call()? {
-        let arguments = parser.parenthesised(|parser| parser.list(operand))?;
-        return function(parser, name, arguments);
-    }
-    Ok(match parser.peek() {
-        Token::Value(_) => Operand::Value(parser.value()?),
-        _ => Operand::Path(parser.path(&CLAUSES)?),
-    })
-}
-
 fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Result<Operand, Invalid> {
-    if name == "list_append" {
-        let is_nested = arguments.len() == 2 && arguments.iter().any(|one| matches!(one, Operand::ListAppend(_)));
-        return if is_nested { Err(parser.language.misused(name)) } else { list_append(parser, arguments) };
-    }
-    if name != "if_not_exists" {
+    if !["list_append", "if_not_exists"].contains(&name) {
         return Err(parser.invalid(format!("Invalid function name; function: {name}")));
     }
-    match pair(parser, name, arguments)? {
+    let operands = <[Operand; 2]>::try_from(arguments).map_err(|arguments| {
+        let count = arguments.len();
+        parser.invalid(format!(
+            "Incorrect number of operands for operator or function; operator or function: {name}, number of operands: {count}"
+        ))
+    })?;
+    match operands {
+        operands if name == "list_append" => {
+            let is_nested = operands.iter().any(|one| matches!(one, Operand::ListAppend(_)));
+            if is_nested && !parser.is_statement() {
+                return Err(parser.misused(name));
+            }
+            check_literals(parser, name, "L", &operands);
+            Ok(Operand::ListAppend(Box::new(operands)))
+        }
         [Operand::Path(path), otherwise] => Ok(Operand::IfNotExists(path, Box::new(otherwise))),
         _ => {
             Err(parser.invalid(format!("Operator or function requires a document path; operator or function: {name}")))
@@ -133,45 +157,8 @@ fn function(parser: &mut Parser<'_>, name: &str, arguments: Vec<Operand>) -> Res
     }
 }
 
-/// Parses the rest of a sum or a difference, if the next token is its sign.
-pub(in crate::expression) fn arithmetic<'a, L: Conditions>(
-    parser: &mut Parsing<'a, L>,
-    first: Operand,
-    operand: fn(&mut Parsing<'a, L>) -> Result<Operand, Invalid>,
-) -> Result<Operand, Invalid> {
-    let sign = parser.peek();
-    let node = match sign {
-        Token::Symbol("+") => Operand::Sum,
-        Token::Symbol("-") => Operand::Difference,
-        _ => return Ok(first),
-    };
-    L::count(parser)?;
-    parser.advance();
-    let operands = [first, operand(parser)?];
-    check_literals(parser, sign.text(), "N", &operands);
-    Ok(node(Box::new(operands)))
-}
-
-pub(in crate::expression) fn list_append<L: Language>(
-    parser: &mut Parsing<'_, L>,
-    arguments: Vec<Operand>,
-) -> Result<Operand, Invalid> {
-    let operands = pair(parser, "list_append", arguments)?;
-    check_literals(parser, "list_append", "L", &operands);
-    Ok(Operand::ListAppend(Box::new(operands)))
-}
-
-fn pair<L: Language>(parser: &Parsing<'_, L>, name: &str, arguments: Vec<Operand>) -> Result<[Operand; 2], Invalid> {
-    <[Operand; 2]>::try_from(arguments).map_err(|arguments| {
-        let count = arguments.len();
-        parser.invalid(format!(
-            "Incorrect number of operands for operator or function; operator or function: {name}, number of operands: {count}"
-        ))
-    })
-}
-
 /// Refuses literal operands of another type.
-fn check_literals<L: Language>(parser: &mut Parsing<'_, L>, operator: &str, code: &str, operands: &[Operand; 2]) {
+fn check_literals(parser: &mut Parser<'_>, operator: &str, code: &str, operands: &[Operand; 2]) {
     let misfit = operands.iter().find_map(|operand| match operand {
         Operand::Value(value) if value.type_code() != code => Some(value.type_code()),
         _ => None,

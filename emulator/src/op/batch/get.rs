@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{check_count, left_out, refuse_all_hot, refuse_duplicates};
 use crate::clock::Millis;
@@ -14,12 +14,10 @@ use crate::error::Error;
 use crate::expression::Projection;
 use crate::json::Writer;
 use crate::limits::{BATCH_GET_BYTES, BATCH_GETS};
-use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report, read_halves};
 use crate::op::params::{Names, check_table_name, parse_projection, required};
 use crate::value::Item;
 
-/// Reads items by key.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct BatchGetItem {
@@ -30,13 +28,16 @@ pub(crate) struct BatchGetItem {
     pub(in crate::op) partly: bool,
 }
 
-#[derive(Debug, Deserialize)]
+/// The reads of one table. As an answer, those that were left out.
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct KeysAndAttributes {
     #[serde(default)]
     keys: Vec<Item>,
     consistent_read: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     projection_expression: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     expression_attribute_names: Names,
 }
 
@@ -47,86 +48,57 @@ struct BatchReads {
     as_of: Option<Millis>,
     consistent: bool,
     projection: Option<Projection>,
-    /// The projection as text, for `UnprocessedKeys`.
-    projection_text: Option<String>,
-    names: Names,
-    /// What was found, and the keys that were left out.
     found: Vec<Image>,
-    left: Vec<Item>,
+    /// The request with the keys that were left out.
+    left: KeysAndAttributes,
 }
 
 impl KeysAndAttributes {
-    fn check(self, table: String, engine: &mut Engine) -> Result<BatchReads, Error> {
+    fn check(mut self, table: String, engine: &mut Engine) -> Result<BatchReads, Error> {
         let projection =
             parse_projection(self.projection_expression.as_deref(), self.expression_attribute_names.clone())?;
         let schema = &engine.table(&table)?.schema;
-        let keys = self.keys.into_iter().map(|key| Ok((schema.key_of(&key)?, key)));
+        let keys = std::mem::take(&mut self.keys).into_iter().map(|key| Ok((schema.key_of(&key)?, key)));
         let keys = keys.collect::<Result<Vec<_>, Error>>()?;
         refuse_duplicates(keys.iter().map(|(key, _)| key))?;
-        let consistent = self.consistent_read.unwrap_or(false);
-        Ok(BatchReads {
-            table,
-            keys,
-            as_of: engine.as_of(consistent),
-            consistent,
-            projection,
-            projection_text: self.projection_expression,
-            names: self.expression_attribute_names,
-            found: Vec::new(),
-            left: Vec::new(),
-        })
+        let consistent = *self.consistent_read.get_or_insert(false);
+        let as_of = engine.as_of(consistent);
+        Ok(BatchReads { table, keys, as_of, consistent, projection, found: Vec::new(), left: self })
     }
 }
 
-impl BatchReads {
-    fn write_unprocessed(&self, out: &mut Writer) {
-        out.object(|out| {
-            out.key("Keys").array(|out| self.left.iter().for_each(|key| out.serialize(key)));
-            out.key("ConsistentRead").plain(self.consistent);
-            if let Some(projection) = &self.projection_text {
-                out.key("ProjectionExpression").string(projection);
-            }
-            if let Some(names) = &self.names {
-                out.key("ExpressionAttributeNames").serialize(names);
+/// Reads items by key.
+pub(crate) fn get(request: BatchGetItem, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    let requests = required("requestItems", request.request_items)?;
+    let counts = requests.values().map(|request| request.keys.len());
+    let count = counts.clone().sum();
+    check_count(counts, BATCH_GETS, "Too many items requested for the BatchGetItem call")?;
+    let mut checked = Vec::with_capacity(requests.len());
+    for (name, request) in requests {
+        check_table_name(&name)?;
+        checked.push(request.check(name, engine)?);
+    }
+    let places = || checked.iter().flat_map(|reads| reads.keys.iter().map(move |(key, _)| (reads.table.as_str(), key)));
+    refuse_all_hot(Use::Read, places(), engine)?;
+    let left_out = left_out(count, request.partly, &mut engine.rng).into_iter();
+    let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
+    let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
+    let mut consumed = Consumed::default();
+    read(&mut checked, &left_out, engine, &mut consumed)?;
+    Ok(Writer::document(|out| {
+        out.key("Responses").object(|out| {
+            for BatchReads { table, found, projection, .. } in &checked {
+                out.key(table).array(|out| found.iter().for_each(|image| out.parts(image, projection.as_ref())));
             }
         });
-    }
-}
-
-impl Operation for BatchGetItem {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let requests = required("requestItems", self.request_items)?;
-        let counts = requests.values().map(|request| request.keys.len());
-        let count = counts.clone().sum();
-        check_count(counts, BATCH_GETS, "Too many items requested for the BatchGetItem call")?;
-        let mut checked = Vec::with_capacity(requests.len());
-        for (name, request) in requests {
-            check_table_name(&name)?;
-            checked.push(request.check(name, engine)?);
-        }
-        let places =
-            || checked.iter().flat_map(|reads| reads.keys.iter().map(move |(key, _)| (reads.table.as_str(), key)));
-        refuse_all_hot(Use::Read, places(), engine)?;
-        let left_out = left_out(count, self.partly, &mut engine.rng).into_iter();
-        let hot = places().map(|(name, key)| engine.admit(Use::Read, name, key).is_err());
-        let left_out: Vec<bool> = left_out.zip(hot).map(|(is_left, is_hot)| is_left || is_hot).collect();
-        let mut consumed = Consumed::default();
-        read(&mut checked, &left_out, engine, &mut consumed)?;
-        Ok(Writer::document(|out| {
-            out.key("Responses").object(|out| {
-                for BatchReads { table, found, projection, .. } in &checked {
-                    out.key(table).array(|out| found.iter().for_each(|image| out.parts(image, projection.as_ref())));
-                }
-            });
-            out.key("UnprocessedKeys").object(|out| {
-                for reads in checked.iter().filter(|reads| !reads.left.is_empty()) {
-                    reads.write_unprocessed(out.key(&reads.table));
-                }
-            });
-            consumed.write_all(out, report, None);
-        }))
-    }
+        out.key("UnprocessedKeys").object(|out| {
+            for BatchReads { table, left, .. } in checked.iter().filter(|reads| !reads.left.keys.is_empty()) {
+                out.key(table).serialize(left);
+            }
+        });
+        consumed.write_all(out, report, None);
+    }))
 }
 
 /// Reads the items, and leaves the keys that are to be left out or have no room.
@@ -143,7 +115,7 @@ fn read(
             let found = engine.table(&reads.table)?.rows.get(&key, reads.as_of).cloned();
             let size = found.as_ref().map_or(0, Image::size);
             if left_out.next() == Some(&true) || bytes + size > BATCH_GET_BYTES {
-                reads.left.push(item);
+                reads.left.keys.push(item);
                 continue;
             }
             bytes += size;

@@ -10,14 +10,12 @@ use crate::engine::throughput::Use;
 use crate::error::Error;
 use crate::json::Writer;
 use crate::limits::BATCH_WRITES;
-use crate::op::Operation;
 use crate::op::capacity::{Consumed, Report};
 use crate::op::items::refuse_metrics;
 use crate::op::params::{check_table_name, required};
 use crate::op::write::{Action, Verb};
 use crate::value::Item;
 
-/// Independent puts and deletes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct BatchWriteItem {
@@ -63,43 +61,42 @@ impl WriteRequest {
     }
 }
 
-impl Operation for BatchWriteItem {
-    fn run(self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        refuse_metrics(self.return_item_collection_metrics.as_deref())?;
-        let report = Report::parse(self.return_consumed_capacity.as_deref())?;
-        let requests = required("requestItems", self.request_items)?;
-        check_count(requests.values().map(Vec::len), BATCH_WRITES, "")?;
-        let mut writes = Vec::new();
-        for (name, requests) in requests {
-            check_table_name(&name)?;
-            let table = engine.table(&name)?;
-            let first = writes.len();
-            for request in requests {
-                let action = request.into_action(&name)?;
-                writes.push((action.key(table)?, action));
-            }
-            refuse_duplicates(writes[first..].iter().map(|(key, _)| key))?;
+/// Carries out independent puts and deletes.
+pub(crate) fn write(request: BatchWriteItem, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    refuse_metrics(request.return_item_collection_metrics.as_deref())?;
+    let report = Report::parse(request.return_consumed_capacity.as_deref())?;
+    let requests = required("requestItems", request.request_items)?;
+    check_count(requests.values().map(Vec::len), BATCH_WRITES, "")?;
+    let mut writes = Vec::new();
+    for (name, requests) in requests {
+        check_table_name(&name)?;
+        let table = engine.table(&name)?;
+        let first = writes.len();
+        for request in requests {
+            let action = request.into_action(&name)?;
+            writes.push((action.key(table)?, action));
         }
-        refuse_all_hot(Use::Write, writes.iter().map(|(key, action)| (action.table.as_str(), key)), engine)?;
-        let left_out = left_out(writes.len(), self.partly, &mut engine.rng);
-        let mut consumed = Consumed::default();
-        let mut left: BTreeMap<String, Vec<Action>> = BTreeMap::new();
-        for ((key, mut action), is_left) in writes.into_iter().zip(left_out) {
-            if is_left || engine.admit(Use::Write, &action.table, &key).is_err() {
-                left.entry(action.table.clone()).or_default().push(action);
-            } else {
-                action.carry_out(&key, engine, &mut consumed)?;
-            }
-        }
-        Ok(Writer::document(|out| {
-            out.key("UnprocessedItems").object(|out| {
-                for (name, actions) in &left {
-                    out.key(name).array(|out| actions.iter().for_each(|action| write_request(action, out)));
-                }
-            });
-            consumed.write_all(out, report, None);
-        }))
+        refuse_duplicates(writes[first..].iter().map(|(key, _)| key))?;
     }
+    refuse_all_hot(Use::Write, writes.iter().map(|(key, action)| (action.table.as_str(), key)), engine)?;
+    let left_out = left_out(writes.len(), request.partly, &mut engine.rng);
+    let mut consumed = Consumed::default();
+    let mut left: BTreeMap<String, Vec<Action>> = BTreeMap::new();
+    for ((key, mut action), is_left) in writes.into_iter().zip(left_out) {
+        if is_left || engine.admit(Use::Write, &action.table, &key).is_err() {
+            left.entry(action.table.clone()).or_default().push(action);
+        } else {
+            action.carry_out(&key, engine, &mut consumed)?;
+        }
+    }
+    Ok(Writer::document(|out| {
+        out.key("UnprocessedItems").object(|out| {
+            for (name, actions) in &left {
+                out.key(name).array(|out| actions.iter().for_each(|action| write_request(action, out)));
+            }
+        });
+        consumed.write_all(out, report, None);
+    }))
 }
 
 /// The request, for `UnprocessedItems`.

@@ -14,14 +14,14 @@ use crate::expression::partiql::target;
 use crate::fault::Fault;
 use crate::json::Writer;
 use crate::limits::BATCH_STATEMENTS;
-use crate::op::Operation;
 use crate::op::batch::refuse_duplicates;
 use crate::op::capacity::{Consumed, Report};
 use crate::op::params::wrong_length;
 use crate::op::write::Returned;
 use crate::policies::Denied;
 
-/// Executes statements, each by itself.
+/// A batch of statements. They are parsed when the request is decoded, since it is the most frequent one and the engine serves
+/// one request at a time.
 #[derive(Debug, Deserialize)]
 #[serde(from = "BatchExecuteStatement")]
 pub(crate) struct StatementBatch {
@@ -46,7 +46,6 @@ struct Struck {
     applied: bool,
 }
 
-/// A batch whose statements are parsed.
 #[derive(Debug)]
 struct Ready {
     report: Report,
@@ -118,29 +117,28 @@ impl BatchExecuteStatement {
     }
 }
 
-impl Operation for StatementBatch {
-    fn run(mut self, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-        let Ready { report, statements } = self.ready?;
-        let met: Vec<(Option<String>, Result<Met, Error>)> = statements
-            .into_iter()
-            .map(|read| match read {
-                Ok(prepared) => (Some(prepared.statement.table.clone()), prepared.meet(engine, true)),
-                Err(error) => (None, Err(error)),
-            })
-            .collect();
-        refuse_duplicates(met.iter().filter_map(|(_, met)| met.as_ref().ok()).map(Met::item))?;
-        let mut consumed = Consumed::default();
-        let mut outcomes = Vec::with_capacity(met.len());
-        for (nth, (table, met)) in met.into_iter().enumerate() {
-            let returned = met.and_then(|met| carry_out(met, self.struck.remove(&nth), engine, &mut consumed));
-            outcomes.push((table, returned));
-        }
-        Ok(Writer::document(|out| {
-            out.key("Responses")
-                .array(|out| outcomes.iter().for_each(|(table, returned)| write(table.as_ref(), returned, out)));
-            consumed.write_all(out, report, None);
-        }))
+/// Executes statements, each by itself.
+pub(crate) fn execute_batch(mut request: StatementBatch, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let Ready { report, statements } = request.ready?;
+    let met: Vec<(Option<String>, Result<Met, Error>)> = statements
+        .into_iter()
+        .map(|read| match read {
+            Ok(prepared) => (Some(prepared.statement.table.clone()), prepared.meet(engine, true)),
+            Err(error) => (None, Err(error)),
+        })
+        .collect();
+    refuse_duplicates(met.iter().filter_map(|(_, met)| met.as_ref().ok()).map(Met::item))?;
+    let mut consumed = Consumed::default();
+    let mut outcomes = Vec::with_capacity(met.len());
+    for (nth, (table, met)) in met.into_iter().enumerate() {
+        let returned = met.and_then(|met| carry_out(met, request.struck.remove(&nth), engine, &mut consumed));
+        outcomes.push((table, returned));
     }
+    Ok(Writer::document(|out| {
+        out.key("Responses")
+            .array(|out| outcomes.iter().for_each(|(table, returned)| write(table.as_ref(), returned, out)));
+        consumed.write_all(out, report, None);
+    }))
 }
 
 fn carry_out(
@@ -162,11 +160,7 @@ fn write(table: Option<&String>, returned: &Result<Option<Returned>, Error>, out
     out.object(|out| {
         match returned {
             Ok(found) => found.iter().for_each(|item| item.write(out.key("Item"))),
-            Err(error) => out.key("Error").object(|out| {
-                out.key("Code").string(error.kind.statement_code());
-                out.key("Message").string(&error.message);
-                error.item.iter().for_each(|item| out.key("Item").image(item));
-            }),
+            Err(error) => out.key("Error").object(|out| error.write_outcome(out)),
         }
         table.iter().for_each(|table| out.key("TableName").string(table));
     });

@@ -11,7 +11,6 @@ use serde::{Deserialize, Deserializer};
 
 use super::{EXPECTED, VALIDATION, Values};
 use crate::limits::NAME_BYTES;
-use crate::number::Number;
 use crate::value::{Item, MAX_DEPTH, NAME_TOO_LONG, NESTED_TOO_DEEP, Value};
 
 const NO_TYPE: &str = "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes";
@@ -155,53 +154,38 @@ impl Content<'_> {
         }
     }
 
-    fn strings<'de, A: SeqAccess<'de>>(&self, list: A) -> Result<BTreeSet<String>, A::Error> {
-        let text = |value| if let Value::S(text) = value { Some(text) } else { None };
-        let members = self.members(list, Tag::S, text, "An string set  may not be empty")?;
-        distinct(&members).ok_or_else(|| {
-            self.place.invalid_parameter(format_args!("Input collection [{}] contains duplicates.", members.join(", ")))
-        })
-    }
-
-    fn numbers<'de, A: SeqAccess<'de>>(&self, list: A) -> Result<BTreeSet<Number>, A::Error> {
-        let number = |value| if let Value::N(number) = value { Some(number) } else { None };
-        let members = self.members(list, Tag::N, number, "An number set  may not be empty")?;
-        distinct(&members).ok_or_else(|| self.place.invalid("Input collection contains duplicates"))
-    }
-
-    fn binaries<'de, A: SeqAccess<'de>>(&self, list: A) -> Result<BTreeSet<Bytes>, A::Error> {
-        let binary = |value| if let Value::B(bytes) = value { Some(bytes) } else { None };
-        let members = self.members(list, Tag::B, binary, "Binary sets should not be empty")?;
-        distinct(&members).ok_or_else(|| {
-            let shown: Vec<_> = members.iter().map(|bytes| STANDARD.encode(bytes)).collect();
-            self.place.invalid_parameter(format_args!(
-                "Input collection [{}]of type BS contains duplicates.",
-                shown.join(", ")
-            ))
-        })
-    }
-
-    /// The members of a set, at least one, each parsed as `tag`.
-    fn members<'de, A: SeqAccess<'de>, T>(
-        &self,
-        mut list: A,
-        tag: Tag,
-        member: fn(Value) -> Option<T>,
-        empty: &str,
-    ) -> Result<Vec<T>, A::Error> {
+    /// Parses a set, whose members are at least one, all different, and parsed as `tag`.
+    fn set<'de, A: SeqAccess<'de>>(&self, mut list: A, tag: Tag) -> Result<BTreeSet<Value>, A::Error> {
         let mut members = Vec::new();
-        while let Some(content) = list.next_element_seed(Content { tag, place: self.place })? {
+        while let Some(member) = list.next_element_seed(Content { tag, place: self.place })? {
             let no_null = || self.place.invalid_parameter("An attribute value set may not have a null member");
-            members.push(content.and_then(member).ok_or_else(no_null)?);
+            members.push(member.ok_or_else(no_null)?);
         }
-        if members.is_empty() { Err(self.place.invalid_parameter(empty)) } else { Ok(members) }
+        if members.is_empty() {
+            return Err(self.place.invalid_parameter(match tag {
+                Tag::N => "An number set  may not be empty",
+                Tag::B => "Binary sets should not be empty",
+                _ => "An string set  may not be empty",
+            }));
+        }
+        let set: BTreeSet<Value> = members.iter().cloned().collect();
+        if set.len() == members.len() {
+            return Ok(set);
+        }
+        let shown = members.iter().map(|member| match member {
+            Value::S(text) => text.clone(),
+            Value::B(bytes) => STANDARD.encode(bytes),
+            other => format!("{other:?}"),
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        Err(match tag {
+            Tag::N => self.place.invalid("Input collection contains duplicates"),
+            Tag::B => {
+                self.place.invalid_parameter(format_args!("Input collection [{shown}]of type BS contains duplicates."))
+            }
+            _ => self.place.invalid_parameter(format_args!("Input collection [{shown}] contains duplicates.")),
+        })
     }
-}
-
-/// The members as a set, if there are no duplicates.
-fn distinct<T: Clone + Ord>(members: &[T]) -> Option<BTreeSet<T>> {
-    let set: BTreeSet<T> = members.iter().cloned().collect();
-    (set.len() == members.len()).then_some(set)
 }
 
 fn decode(text: &str) -> Result<Bytes, String> {
@@ -278,9 +262,9 @@ impl<'de> Visitor<'de> for Content<'_> {
                 }
                 Ok(Some(Value::L(elements)))
             }
-            Tag::Ss => self.strings(list).map(|set| Some(Value::Ss(set))),
-            Tag::Ns => self.numbers(list).map(|set| Some(Value::Ns(set))),
-            Tag::Bs => self.binaries(list).map(|set| Some(Value::Bs(set))),
+            Tag::Ss => self.set(list, Tag::S).map(|set| Some(Value::Set(set))),
+            Tag::Ns => self.set(list, Tag::N).map(|set| Some(Value::Set(set))),
+            Tag::Bs => self.set(list, Tag::B).map(|set| Some(Value::Set(set))),
             _ => Err(de::Error::custom(format_args!(
                 "Unrecognized collection type class java.lang.{}",
                 self.tag.java_class()

@@ -39,12 +39,6 @@ fn every_type_is_read_and_written_with_its_descriptor() {
 }
 
 #[test]
-fn numbers_and_sets_are_returned_in_their_canonical_form() {
-    assert_eq!(serde_json::to_string(&read(r#"{"N":"1.50E+2"}"#).unwrap()).unwrap(), r#"{"N":"150"}"#);
-    assert_eq!(serde_json::to_string(&read(r#"{"NS":["10","2"]}"#).unwrap()).unwrap(), r#"{"NS":["2","10"]}"#);
-}
-
-#[test]
 fn a_value_has_exactly_one_type() {
     let none = "Supplied AttributeValue is empty, must contain exactly one of the supported datatypes";
     for json in ["{}", r#"{"a":""}"#, r#"{"S":null}"#, r#"{"M":{"x":{}}}"#, r#"{"L":[{}]}"#, r#"{"L":[{"z":{}}]}"#] {
@@ -168,7 +162,7 @@ fn sizes_follow_dynamodbs_rules() {
     assert_eq!(item.size(), 2 + 3 + 1 + 2);
 }
 
-pub(crate) fn any_value() -> impl Strategy<Value = Value> {
+fn any_value() -> impl Strategy<Value = Value> {
     let number = (any::<i64>(), -20i32..20).prop_map(|(m, e)| format!("{m}E{e}").parse::<Number>().unwrap());
     let leaf = prop_oneof![
         "\\PC{0,12}".prop_map(Value::S),
@@ -176,8 +170,8 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
         prop::collection::vec(any::<u8>(), 0..12).prop_map(|bytes| Value::B(bytes.into())),
         any::<bool>().prop_map(Value::Bool),
         Just(Value::Null),
-        prop::collection::btree_set("[a-z]{0,3}", 1..4).prop_map(Value::Ss),
-        prop::collection::btree_set(number, 1..4).prop_map(Value::Ns),
+        prop::collection::btree_set("[a-z]{0,3}".prop_map(Value::S), 1..4).prop_map(Value::Set),
+        prop::collection::btree_set(number.prop_map(Value::N), 1..4).prop_map(Value::Set),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
@@ -192,15 +186,5 @@ proptest! {
     fn a_written_value_is_read_back(value in any_value()) {
         let json = serde_json::to_string(&value).unwrap();
         prop_assert_eq!(read(&json), Ok(value));
-    }
-
-    #[test]
-    fn no_mutation_of_a_value_makes_the_reader_panic(value in any_value(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut json = serde_json::to_vec(&value).unwrap();
-        let at = at.index(json.len());
-        json[at] = byte;
-        if let Err(error) = serde_json::from_slice::<Value>(&json) {
-            let _ = Error::from(error);
-        }
     }
 }
