@@ -1,28 +1,17 @@
-//! Rows as readers and the change stream see them: what each counts for (its weight), and who is a member. Other tests
-//! use [`streamed`] and [`versions`], too.
+//! Rows as readers and the change stream see them: what each counts for (its weight), and who is a member.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::{Rows, Streams};
-use tally_core::changes::{Effect, Entry};
+use tally_core::changes::Effect;
 use tally_core::ids::RowKey;
 use tally_core::ports::{ChangeStream as _, Position};
-use tally_core::register::Version;
 use tally_core::tally::{Record, RecordKind, read};
 use tally_core::weight::Weight;
 use tally_testkit::Store;
 
-/// The versions before and after each change in the stream.
-pub(crate) async fn versions(store: &Store) -> Vec<[Option<Version>; 2]> {
-    let versions = |entry: Entry| match entry.effect {
-        Effect::Weighed { before, after, .. } => Some([before.v, after.v]),
-        Effect::Unreadable { .. } | Effect::Marked(_) => None,
-    };
-    streamed(store).await.iter().filter_map(Entry::of).filter_map(versions).collect()
-}
-
 /// Every parsed change record.
-pub(crate) async fn streamed(store: &Store) -> Vec<Record> {
+async fn streamed(store: &Store) -> Vec<Record> {
     let stream = Streams::new(&store.connection);
     let label = stream.info().await.unwrap().label;
     let mut records = Vec::new();

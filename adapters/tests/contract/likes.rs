@@ -25,7 +25,6 @@ pub(crate) async fn contract(env: &Env) {
     a_cell_is_only_updated_from_its_current_state(env).await;
     rows_are_paged_in_the_order_of_users(env).await;
     a_scan_returns_every_row_once_and_the_rows_of_a_key_together(env).await;
-    a_marker_is_not_a_like_and_weighs_nothing(env).await;
 }
 
 pub(crate) fn post(id: &str) -> CounterId {
@@ -180,14 +179,6 @@ async fn a_scan_returns_every_row_once_and_the_rows_of_a_key_together(env: &Env)
         finished.extend(current);
     }
     assert_eq!(met, expected);
-}
-
-async fn a_marker_is_not_a_like_and_weighs_nothing(env: &Env) {
-    let key: RowKey = "marked#1".parse().unwrap();
-    mark(env, &key).await;
-    assert_eq!(env.rows.users(&key, None).await.unwrap().items, []);
-    assert_eq!(env.rows.likes(&key, None, None).await.unwrap().items, []);
-    assert_eq!(env.rows.weights(&key, None).await.unwrap().items, []);
 }
 
 /// Puts a recount's marker among the rows.

@@ -80,18 +80,6 @@ async fn an_existing_record_refuses_the_crossing_and_the_counter_is_then_written
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeating_a_crossing_whose_answer_was_lost_changes_nothing() {
-    let (store, counters) = start().await;
-    let before = stored(&counters, "p").await;
-    let after = gained(Some(&before), 3, 1, 12);
-    let (crossing, reached) = (update("p", Some(&before), &after), [milestone(8, "u-8")]);
-    store.faults([Rule::new(Injected::DropReply).on("TransactWriteItems").nth(1)]);
-    assert!(matches!(counters.cross(&crossing, &reached).await, Err(Fault::Transient(_))));
-    assert_eq!(counters.cross(&crossing, &reached).await, Ok(Crossed::Refused(Some(after.clone()))));
-    assert_eq!((now(&counters, "p").await, recorded(&store, "p").await), (Some(after), reached.to_vec()));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_crossing_can_change_a_hundred_shards_and_refuses_more_before_it_is_sent() {
     let (store, counters) = start().await;
     let mut sparse = gained(None, 0, 1, 1);
