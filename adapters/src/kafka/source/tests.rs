@@ -5,6 +5,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use tally_core::ports::Producer as _;
 use tally_core::ports::log::{self, Outgoing};
+use tally_core::topic::Offset;
 
 use super::super::Producer;
 use super::super::owned::QUEUE_WEIGHT;
