@@ -32,7 +32,7 @@ pub use self::shards::StoredShard;
 use super::checkpoints::{CONFIG as DEPLOYED, key};
 use super::connection::Connection;
 use super::item::{Attribute, Item, Reader, flag, item, number, text};
-use super::table::{Conditional, Consistency, Table};
+use super::table::{Consistency, Table};
 
 const CONFIG: &str = "changes/config";
 const LOST: &str = "the items `changes/..` are lost, and counters name offsets of a log that is not known: restore the \
@@ -128,7 +128,7 @@ impl Changes {
             return Ok(stands);
         }
         let condition = "attribute_exists(#id) AND attribute_not_exists(#log)";
-        self.table().update_if(key(DEPLOYED), "SET #log=:yes", condition, [(":yes", flag(true))]).await?;
+        let _ = self.table().update_if(key(DEPLOYED), "SET #log=:yes", condition, [(":yes", flag(true))]).await?;
         Ok(stands)
     }
 
@@ -232,14 +232,14 @@ impl Changes {
             let update = format!("SET #losses.#{number}=:loss");
             let condition = format!("attribute_exists(#losses) AND attribute_not_exists(#losses.#{number})");
             match self.table().update_if(key(LOSSES), &update, &condition, [(":loss", loss)]).await? {
-                Conditional::Done(_) => return Ok(opened),
-                Conditional::Refused(Some(found)) => {
+                Ok(_) => return Ok(opened),
+                Err(Some(found)) => {
                     if let Some(stands) = Losses::decode(&self.table().reader(&found))?.0.remove(&number) {
                         return Ok(stands);
                     }
                 }
                 // The map has to be there before an entry can be set in it.
-                Conditional::Refused(None) => {
+                Err(None) => {
                     let none = item! { "id": text(LOSSES), "losses": AttributeValue::M(Item::new()) };
                     self.table().put_new(none, "id", |_| Ok(())).await?;
                 }

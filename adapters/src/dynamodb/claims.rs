@@ -27,7 +27,7 @@ use super::checkpoints::key;
 pub use super::clock::Confirmed;
 use super::connection::{Connection, LIKES};
 use super::item::{Item, Reader, flag, item, number, numbers, text};
-use super::table::{Conditional, Consistency, Table, Values};
+use super::table::{Consistency, Table, Values};
 
 /// Reads and writes the claims and topics of a deployment.
 #[derive(Clone, Debug)]
@@ -85,10 +85,10 @@ impl Claims {
         ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
         match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
-            Conditional::Done(_) => Ok(Some(confirmed)),
-            Conditional::Refused(None) => Ok(None),
+            Ok(_) => Ok(Some(confirmed)),
+            Err(None) => Ok(None),
             // An earlier copy of this request, or a later request of this process, was carried out.
-            Conditional::Refused(Some(found)) => {
+            Err(Some(found)) => {
                 let stands = decode_claim(&self.table().reader(&found))?;
                 Ok((stands.n == n).then_some(confirmed))
             }

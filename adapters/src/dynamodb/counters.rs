@@ -35,10 +35,10 @@ pub use self::update::Update;
 pub(super) use self::update::encode;
 use super::connection::{COUNTS, Connection};
 use super::cursor::{Cursor, Page, Segment};
-use super::fault::{of_reasons, unless_refused};
+use super::fault::of_reasons;
 use super::item::{Item, Reader, item, number, text};
 use super::recounts::put_milestone;
-use super::table::{Conditional, Consistency, Table, Values, names};
+use super::table::{Consistency, Table, Values, names};
 
 /// The key of the reserved row: no post's id holds a control character.
 const RESERVED_ROW: &str = "\u{1}reserved";
@@ -146,7 +146,7 @@ impl Counters {
     pub async fn renew_reserved(&self) -> Outcome<bool> {
         let condition = "attribute_exists(#post_id) AND attribute_not_exists(#since)";
         let put = self.table().put_if(key(RESERVED_ROW), condition, []).await?;
-        Ok(!matches!(put, Conditional::Refused(None)))
+        Ok(!matches!(put, Err(None)))
     }
 
     /// Writes up to [`Self::UPDATES`] counters, each by itself. Returns the outcomes in their order.
@@ -194,18 +194,18 @@ fn key(id: &str) -> Item {
 /// the total and to shard 0 of the counter of `post`. Returns `false` where the post has no counter. A repetition would
 /// add again, so it is sent once.
 pub async fn inject_drift(connection: &Connection, post: &PostId, by: i64) -> Outcome<bool> {
-    let table = connection.counts().name;
+    let table = connection.counts();
     let sent = connection
         .by_store_clock
         .update_item()
-        .table_name(table)
+        .table_name(table.name)
         .key("post_id", text(post.to_string()))
         .update_expression("ADD likes :by, s0 :by")
         .condition_expression("attribute_exists(version)")
         .expression_attribute_values(":by", number(by))
         .send()
         .await;
-    Ok(unless_refused(table, sent)?.is_some())
+    Ok(table.conditional(sent)?.is_ok())
 }
 
 /// The outcome of an update by which a counter crosses thresholds: one transaction writes the counter and the records of

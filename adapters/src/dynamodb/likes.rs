@@ -273,17 +273,9 @@ impl Remains {
     /// # Errors
     /// The table cannot be read, or a row is not what it has to be.
     pub async fn read(connection: &Connection) -> Outcome<Self> {
-        let (table, mut found, mut start) = (connection.likes(), Self::default(), None);
-        // Without the SDK's paginator, as in `checkpoints::under`.
-        loop {
-            let scan = table.scan(Some("#pk,#user_id,#v,#to")).set_exclusive_start_key(start);
-            let reply = scan.send().await.map_err(|error| table.fault(&error))?;
-            reply.items().iter().try_for_each(|row| found.take(&table.reader(row)))?;
-            start = reply.last_evaluated_key;
-            if start.is_none() {
-                return Ok(found);
-            }
-        }
+        let (table, mut found) = (connection.likes(), Self::default());
+        table.scan_all(table.scan(Some("#pk,#user_id,#v,#to")), |row| found.take(row)).await?;
+        Ok(found)
     }
 
     fn take(&mut self, reader: &Reader<'_>) -> Outcome<()> {

@@ -229,18 +229,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_ends_the_silence() {
-        let mut silence = Silence::new(PATIENCE);
-        for _ in 0..10 {
-            for _ in 0..=UNANSWERED {
-                assert!(!silence.asked());
-                advance(PATIENCE / 3).await;
-            }
-            silence.answered(silence.generation);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn each_new_connection_is_waited_for_longer_until_one_answers() {
         let mut silence = Silence::new(PATIENCE);
         let mut waited = Vec::new();

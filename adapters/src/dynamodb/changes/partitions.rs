@@ -17,7 +17,7 @@ use tally_core::ports::Outcome;
 
 use super::super::checkpoints::key;
 use super::super::item::{Attribute, Item, Reader, item, number, number_set, text};
-use super::super::table::{Conditional, Consistency, Values};
+use super::super::table::{Consistency, Values};
 use super::Changes;
 
 const STANDING: &str = "changes/standing/";
@@ -126,9 +126,9 @@ impl Changes {
         let before = Some(stated.revision - 1).filter(|before| *before > 0);
         let same = values.same("revision", before.map(number));
         match self.table().put_if(encode_stated(partition, stated), &same, values).await? {
-            Conditional::Done(_) => Ok(Ok(())),
-            Conditional::Refused(None) => Ok(Err(None)),
-            Conditional::Refused(Some(item)) => {
+            Ok(_) => Ok(Ok(())),
+            Err(None) => Ok(Err(None)),
+            Err(Some(item)) => {
                 let stands = decode_stated(&self.table().reader(&item))?;
                 Ok(if stands == *stated { Ok(()) } else { Err(Some(stands)) })
             }
@@ -152,7 +152,7 @@ impl Changes {
     pub async fn store_position(&self, partition: u32, position: &Position) -> Outcome<bool> {
         let condition = "attribute_not_exists(#at) OR #at<:at";
         let put = self.table().put_if(encode(partition, position), condition, [(":at", number(position.at))]);
-        Ok(put.await?.is_done())
+        Ok(put.await?.is_ok())
     }
 }
 
