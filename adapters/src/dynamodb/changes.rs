@@ -254,7 +254,7 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn open_new_loss(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<LossNumber> {
-        self.open_next(now, kind, what, |_| false).await.map(|(number, _)| number)
+        self.open_next(now, kind, what, false).await.map(|(number, _)| number)
     }
 
     /// Opens a loss unless one of the same kind and text is stored, open or closed. Returns whether it opened one.
@@ -262,23 +262,17 @@ impl Changes {
     /// they do not, one more loss does no harm.
     pub(super) async fn open_loss_once(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<bool> {
         let second = UnixMillis(now.0.div_ceil(1000) * 1000);
-        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
-        self.open_next(second, kind, what, is_same).await.map(|(_, is_new)| is_new)
+        self.open_next(second, kind, what, true).await.map(|(_, is_new)| is_new)
     }
 
-    /// Returns the number of a stored loss that is `known`, or opens a loss and returns its number; and whether it
-    /// opened it.
-    async fn open_next(
-        &self,
-        now: UnixMillis,
-        kind: &str,
-        what: &str,
-        known: impl Fn(&Loss) -> bool + Send,
-    ) -> Outcome<(LossNumber, bool)> {
+    /// Opens a loss and returns its number; or, if it is opened `once`, that of a stored one of the same kind and text. Also
+    /// returns whether it opened it.
+    async fn open_next(&self, now: UnixMillis, kind: &str, what: &str, once: bool) -> Outcome<(LossNumber, bool)> {
+        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
         let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
         for _ in 0..ATTEMPTS {
             let losses = self.losses().await?;
-            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| known(loss)) {
+            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| once && is_same(loss)) {
                 return Ok((*number, false));
             }
             let number = losses.next(now);

@@ -107,7 +107,6 @@ pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, erro
 #[cfg(test)]
 mod tests {
     use aws_sdk_dynamodb::operation::put_item::PutItemError;
-    use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
     use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
     use aws_smithy_runtime_api::client::result::ConnectorError;
     use aws_smithy_types::body::SdkBody;
@@ -115,13 +114,10 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16) -> HttpResponse {
-        HttpResponse::new(status.try_into().unwrap(), SdkBody::empty())
-    }
-
     fn said(status: u16, code: &str, message: &str) -> Fault {
         let meta = ErrorMetadata::builder().code(code).message(message).build();
-        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer(status)))
+        let answer = HttpResponse::new(status.try_into().unwrap(), SdkBody::empty());
+        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer))
     }
 
     #[test]
@@ -133,6 +129,7 @@ mod tests {
         for (status, code) in [
             (400, "TransactionConflictException"),
             (400, "ResourceNotFoundException"),
+            (400, "TransactionInProgressException"),
             (500, "InternalServerError"),
             (503, "ServiceUnavailable"),
         ] {
@@ -171,22 +168,6 @@ mod tests {
         let error: SdkError<PutItemError> = SdkError::dispatch_failure(refused);
         let message = fault("likes", &error).to_string();
         assert_eq!(message, "likes: dispatch failure: io error: tcp connect error: refused");
-    }
-
-    #[test]
-    fn a_transaction_without_an_answer_may_have_happened() {
-        let meta = |code: &str| ErrorMetadata::builder().code(code).build();
-        let refusal = |status, meta| SdkError::service_error(TransactWriteItemsError::generic(meta), answer(status));
-        let silences: [SdkError<TransactWriteItemsError>; 5] = [
-            SdkError::dispatch_failure(ConnectorError::io("connection reset".into())),
-            SdkError::timeout_error("too late"),
-            SdkError::response_error("half an answer", answer(200)),
-            refusal(500, ErrorMetadata::builder().build()),
-            refusal(400, meta("TransactionInProgressException")),
-        ];
-        for silence in silences {
-            assert_eq!(fault("likes", &silence).class(), "transient");
-        }
     }
 
     #[test]
