@@ -26,11 +26,8 @@ async fn versions_are_compared_as_numbers_across_generations_and_partitioners() 
     let most = (1 << 48) - 1;
     let rising = [(0, false, 9), (0, false, 10), (0, true, 9), (0, true, most), (1, false, 0), (32_767, true, most)];
     for (generation, routed, offset) in rising {
-        assert_eq!(
-            write(&registers, at(generation, routed, offset)).await,
-            Ok(Answer::Stored),
-            "{generation} {offset}"
-        );
+        let written = write(&registers, at(generation, routed, offset)).await;
+        assert_eq!(written, Ok(Answer::Stored), "{generation} {offset}");
     }
     assert_eq!(stored(&store, "u").await["v"]["N"], json!(u64::MAX.to_string()));
     assert_eq!(write(&registers, at(1, true, 5)).await, Ok(Answer::Older(Version::new(32_767, true, Offset(most)))));
