@@ -122,7 +122,7 @@ impl Changes {
         let stands = match self.config().await? {
             Some(stands) => stands,
             None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table().name))),
-            None => self.table().put_new(config.encode(), "id", Config::decode).await?,
+            None => self.table().put_new(config.encode(), Config::decode).await?,
         };
         if had {
             return Ok(stands);
@@ -241,7 +241,7 @@ impl Changes {
                 // The map has to be there before an entry can be set in it.
                 Err(None) => {
                     let none = item! { "id": text(LOSSES), "losses": AttributeValue::M(Item::new()) };
-                    self.table().put_new(none, "id", |_| Ok(())).await?;
+                    self.table().put_new(none, |_| Ok(())).await?;
                 }
             }
         }

@@ -84,15 +84,11 @@ impl Claims {
             ("last", kept.last.map(|last| numbers(&[last.at.0, last.fingerprint]))),
         ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
-        match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
-            Ok(_) => Ok(Some(confirmed)),
-            Err(None) => Ok(None),
-            // An earlier copy of this request, or a later request of this process, was carried out.
-            Err(Some(found)) => {
-                let stands = decode_claim(&self.table().reader(&found))?;
-                Ok((stands.n == n).then_some(confirmed))
-            }
-        }
+        let updated = self.table().update_if(key(&claim_id(partition)), &update, condition, values).await?;
+        // Where it is refused, an earlier copy of this request, or a later request of this process, may have been carried out.
+        let (Ok(found) | Err(Some(found))) = updated else { return Ok(None) };
+        let stands = decode_claim(&self.table().reader(&found))?;
+        Ok((stands.n == n).then_some(confirmed))
     }
 
     /// Returns the claim of a partition.
@@ -109,7 +105,7 @@ impl Claims {
     /// The table cannot be read, or one of the items.
     pub async fn all(&self, topic: &str, partitions: u32) -> Outcome<Vec<Claim>> {
         let ids = (0..partitions).map(|index| (claim_id(&Partition { topic: topic.into(), index }), index));
-        let mut claims = self.table().find_all("id", ids, Consistency::Strong, decode_claim).await?;
+        let mut claims = self.table().find_all(("id", Item::new()), ids, Consistency::Strong, decode_claim).await?;
         Ok((0..partitions).map(|index| claims.remove(&index).unwrap_or_default()).collect())
     }
 
@@ -139,7 +135,7 @@ impl Claims {
     /// # Errors
     /// The table takes no write.
     pub async fn begin_topic(&self, name: &str, topic: &Topic) -> Outcome<Topic> {
-        self.table().put_new(encode_topic(name, topic), "id", decode_topic).await
+        self.table().put_new(encode_topic(name, topic), decode_topic).await
     }
 
     /// Replaces what is stored of a topic by `to`, if it still is `seen`. Returns whether `to` is stored afterwards.

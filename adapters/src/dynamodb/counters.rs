@@ -89,7 +89,7 @@ impl Counters {
         let distinct: BTreeMap<_, _> = ids.iter().map(|id| (id.stored().into(), id.clone())).collect();
         let count = distinct.len();
         let decode = |reader: &Reader<'_>| Ok(update::decode(reader));
-        let counters = self.table().find_all("post_id", distinct, consistency, decode).await?;
+        let counters = self.table().find_all(("post_id", Item::new()), distinct, consistency, decode).await?;
         if counters.len() == count {
             return Ok(Read { counters, reserved: true, since: None });
         }
@@ -233,29 +233,24 @@ impl Counters {
     /// more than [`Self::SHARDS_CROSSED`] shards: the caller then writes what comes before the first milestone by
     /// itself.
     pub async fn cross(&self, update: &Update, reached: &[Milestone]) -> Outcome<Crossed> {
-        if update.shards() > Self::SHARDS_CROSSED {
-            let (table, counter, shards) = (self.table().name, &update.counter, update.shards());
-            let most = Self::SHARDS_CROSSED;
-            let message =
-                format!("{table}: an update of {counter} with milestones changes {shards} shards, {most} at most");
-            return Err(Fault::Poison(message));
+        let (table, counter) = (self.table().name, &update.counter);
+        let (shards, most) = (update.shards(), Self::SHARDS_CROSSED);
+        if shards > most {
+            let why = format!("an update of {counter} with milestones changes {shards} shards, {most} at most");
+            return Err(Fault::Poison(format!("{table}: {why}")));
         }
         self.connection.watch.open_to(COUNTS)?;
         let recounts = self.connection.recounts().name;
-        let put = |reached| TransactWriteItem::builder().put(put_milestone(recounts, &update.counter, reached)).build();
+        let put = |reached| TransactWriteItem::builder().put(put_milestone(recounts, counter, reached)).build();
         let mut items = vec![TransactWriteItem::builder().update(self.conditional(update)).build()];
         items.extend(reached.iter().map(put));
         let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
-        match sent {
-            Ok(_) => Ok(Crossed::Stored),
-            Err(error) => match error.as_service_error() {
-                Some(Error::TransactionCanceledException(said)) => {
-                    let what = said.message().unwrap_or("transaction cancelled");
-                    self.cancelled(reached, said.cancellation_reasons(), what)
-                }
-                _ => Err(self.table().fault(&error)),
-            },
-        }
+        let Err(error) = sent else { return Ok(Crossed::Stored) };
+        let Some(Error::TransactionCanceledException(said)) = error.as_service_error() else {
+            return Err(self.table().fault(&error));
+        };
+        let what = said.message().unwrap_or("transaction cancelled");
+        self.cancelled(reached, said.cancellation_reasons(), what)
     }
 
     fn conditional(&self, update: &Update) -> UpdateItem {

@@ -2,7 +2,7 @@
 //! item by which a recount sees in the log how far the stream is.) [`Registers`](super::registers::Registers) writes
 //! the rows.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -128,11 +128,11 @@ impl Rows {
         let pks: Vec<String> = keys.iter().map(RowKey::to_string).collect();
         // DynamoDB refuses a request that names a key twice.
         let distinct: BTreeSet<&String> = pks.iter().collect();
-        let keys: Vec<Item> = distinct.into_iter().map(|pk| row_key(pk.clone(), member.as_str())).collect();
-        let found = self.table().get_all(&keys, Consistency::Strong).await?;
-        let found = found.iter().filter(|row| !row.contains_key("gone"));
-        let found = found.map(|row| self.table().reader(row).text("pk")).collect::<Outcome<HashSet<_>>>()?;
-        Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
+        let named = distinct.into_iter().map(|pk| (pk.clone(), pk));
+        let rest = item! { "user_id": text(member.as_str()) };
+        let is_member = |row: &Reader<'_>| Ok(!row.item.contains_key("gone"));
+        let found = self.table().find_all(("pk", rest), named, Consistency::Strong, is_member).await?;
+        Ok(pks.iter().map(|pk| found.get(pk).is_some_and(|is_member| *is_member)).collect())
     }
 
     /// Returns the likes of one row key in the order of user ids, after `after`, without reserved rows; reads

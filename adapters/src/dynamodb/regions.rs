@@ -180,7 +180,7 @@ impl Regions {
         let all = named.remotes.iter().flat_map(|region| (0..partitions).map(move |partition| (region, partition)));
         let ids: BTreeMap<_, _> =
             all.map(|(region, partition)| (remote_key(region, partition), (region.clone(), partition))).collect();
-        let stored = self.table().find_all("id", ids, Consistency::Strong, decode).await?;
+        let stored = self.table().find_all(("id", Item::new()), ids, Consistency::Strong, decode).await?;
         let of_now = stored.into_iter().filter(|(_, stored)| stored.adopted == named.adopted);
         Ok(of_now.filter_map(|(of, stored)| Some((of, stored.standing?))).collect())
     }

@@ -161,7 +161,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// [`Fault::Throttled`] where some keys are left out again and again.
-    pub(super) async fn get_all(self, keys: &[Item], consistency: Consistency) -> Outcome<Vec<Item>> {
+    async fn get_all(self, keys: &[Item], consistency: Consistency) -> Outcome<Vec<Item>> {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS) {
             let mut left = keys.to_vec();
@@ -182,17 +182,18 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// Reads the items whose keys are these different texts, the attributes `part`. Returns what `decode` makes of each under
-    /// the name that is given beside its key.
+    /// Reads the items whose keys are these different texts, the attributes `part`, and `rest`. Returns what `decode` makes of
+    /// each under the name that is given beside its key.
     pub(super) async fn find_all<K: Ord, T>(
         self,
-        part: &str,
+        (part, rest): (&str, Item),
         named: impl IntoIterator<Item = (String, K)>,
         consistency: Consistency,
         decode: impl Fn(&Reader<'_>) -> Outcome<T>,
     ) -> Outcome<BTreeMap<K, T>> {
         let (texts, names): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let keys: Vec<Item> = texts.iter().map(|key| [(part.to_owned(), text(key))].into()).collect();
+        let key = |part_of: &String| rest.clone().into_iter().chain([(part.to_owned(), text(part_of))]).collect();
+        let keys: Vec<Item> = texts.iter().map(key).collect();
         let mut names: HashMap<_, _> = texts.into_iter().zip(names).collect();
         let found = self.get_all(&keys, consistency).await?;
         let read = |item: &Item| {
@@ -278,15 +279,10 @@ impl<'a> Table<'a> {
         Ok(self.conditional(put.send().await)?.map(|_| item))
     }
 
-    /// Puts an item if there is none under its key, which has the attribute `part`. Decodes the item that is there
-    /// afterwards. Safe to repeat: what is there stays.
-    pub(super) async fn put_new<T>(
-        self,
-        item: Item,
-        part: &str,
-        decode: impl Fn(&Reader<'_>) -> Outcome<T>,
-    ) -> Outcome<T> {
-        match self.put_if(item, &format!("attribute_not_exists(#{part})"), []).await? {
+    /// Puts an item if there is none under its key, which is an `id`. Decodes the item that is there afterwards. Safe to
+    /// repeat: what is there stays.
+    pub(super) async fn put_new<T>(self, item: Item, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<T> {
+        match self.put_if(item, "attribute_not_exists(#id)", []).await? {
             Ok(item) | Err(Some(item)) => decode(&self.reader(&item)),
             Err(None) => Err(Fault::Transient(format!("{}: a put was refused over no item", self.name))),
         }

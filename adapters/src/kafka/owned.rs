@@ -143,12 +143,17 @@ pub(super) struct Handle {
 }
 
 impl Handle {
+    /// Asks the brokers about the partition. After a call in vain the client of the member may not know any, either.
     async fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&BaseConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
         let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
-        blocking(move || reader::ask(&ends, |ends| call(ends, &partition))).await
+        let asked = blocking(move || reader::ask(&ends, |ends| call(ends, &partition))).await;
+        if let (Err(_), Some(consumer)) = (&asked, self.consumer.upgrade()) {
+            consumer.context().brokers.name_again(consumer.client());
+        }
+        asked
     }
 
     fn gone(&self) -> Fault {

@@ -1,8 +1,7 @@
 //! Rows as readers see them: what each counts for (its weight), and who is a member.
 
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::Rows;
-use tally_adapters::dynamodb::Segment;
+use tally_adapters::dynamodb::{Rows, Segment};
 use tally_core::ids::RowKey;
 use tally_core::weight::Weight;
 use tally_testkit::Store;

@@ -1,8 +1,7 @@
 //! Tombstones, the rows that removed members leave. No reader of rows takes them for members.
 
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::Rows;
-use tally_adapters::dynamodb::{MemberRow, ScannedRow, Segment};
+use tally_adapters::dynamodb::{MemberRow, Rows, ScannedRow, Segment};
 use tally_core::ids::{RowKey, UserId};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};

@@ -70,25 +70,19 @@ async fn a_row_is_what_the_newest_event_says(env: &Env) {
         let (post, user) = (post(post_id), user(user_id));
         let key = RowKey::of(&post, &user, shards());
         let send = async |direction, offset| {
-            let written = write_all(&env.registers, &[like(&post, &user, direction, offset)], GONE, confirmed()).await;
+            let write = like(&post, &user, direction, offset);
+            let written = write_all(&env.registers, &[write], GONE, confirmed()).await.remove(0);
             let found = env.rows.like(&key, &user).await.unwrap();
             (written, found.map(|like| like.liked_at.0))
         };
-        assert_eq!(send(Direction::Add, 5).await, (vec![Ok(Answer::Stored)], Some(5)));
-        assert_eq!(
-            send(Direction::Add, 5).await,
-            (vec![Ok(Answer::Older(version(5)))], Some(5)),
-            "a copy changes nothing"
-        );
-        assert_eq!(send(Direction::Remove, 4).await, (vec![Ok(Answer::Older(version(5)))], Some(5)));
-        assert_eq!(send(Direction::Add, 6).await, (vec![Ok(Answer::Stored)], Some(6)));
-        assert_eq!(send(Direction::Remove, 7).await, (vec![Ok(Answer::Stored)], None));
-        assert_eq!(
-            send(Direction::Add, 6).await,
-            (vec![Ok(Answer::Older(version(7)))], None),
-            "the tombstone knows it"
-        );
-        assert_eq!(send(Direction::Add, 8).await, (vec![Ok(Answer::Stored)], Some(8)));
+        let older = |than| Ok(Answer::Older(version(than)));
+        assert_eq!(send(Direction::Add, 5).await, (Ok(Answer::Stored), Some(5)));
+        assert_eq!(send(Direction::Add, 5).await, (older(5), Some(5)), "a copy changes nothing");
+        assert_eq!(send(Direction::Remove, 4).await, (older(5), Some(5)));
+        assert_eq!(send(Direction::Add, 6).await, (Ok(Answer::Stored), Some(6)));
+        assert_eq!(send(Direction::Remove, 7).await, (Ok(Answer::Stored), None));
+        assert_eq!(send(Direction::Add, 6).await, (older(7), None), "the tombstone knows it");
+        assert_eq!(send(Direction::Add, 8).await, (Ok(Answer::Stored), Some(8)));
         let row = env.rows.users(&key, None).await.unwrap().items;
         assert!(row.iter().all(|row| row.gone.is_none()), "a like again is no tombstone: {row:?}");
     }

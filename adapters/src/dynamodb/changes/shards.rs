@@ -108,7 +108,7 @@ impl Changes {
             "fed": fed.to.map(|to| text(to.as_str())),
             "parent": parent.map(|parent| text(parent.as_str())),
         };
-        self.table().put_new(begun, "id", decode).await
+        self.table().put_new(begun, decode).await
     }
 
     /// Stores how far a stream shard is in the log, and returns what is stored then. Position and time each only go
@@ -183,10 +183,7 @@ impl Changes {
         };
         let update = "SET #owner=:ours,#beat=if_not_exists(#beat,:none)+:one";
         let leased = self.table().update_if(key(&id(shard)), update, &condition.join(" AND "), values).await;
-        let stands = match leased? {
-            Ok(item) => item,
-            Err(found) => self.required(shard, found)?,
-        };
+        let stands = leased?.or_else(|found| self.required(shard, found))?;
         let lease = decode_lease(&self.table().reader(&stands))?;
         Ok(lease.filter(|lease| lease.holder == *holder))
     }

@@ -65,10 +65,8 @@ async fn a_counter_that_has_changed_refuses_the_crossing_and_no_record_is_writte
 async fn an_existing_record_refuses_the_crossing_and_the_counter_is_then_written_alone() {
     let (store, counters) = start().await;
     let first = milestone(7, "first");
-    assert_eq!(
-        counters.cross(&update("p", None, &gained(None, 3, 7, 10)), std::slice::from_ref(&first)).await,
-        Ok(Crossed::Stored)
-    );
+    let crossing = update("p", None, &gained(None, 3, 7, 10));
+    assert_eq!(counters.cross(&crossing, std::slice::from_ref(&first)).await, Ok(Crossed::Stored));
     let before = now(&counters, "p").await.unwrap();
     let after = gained(Some(&before), 3, 3, 11);
     let crossing = update("p", Some(&before), &after);
