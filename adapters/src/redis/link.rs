@@ -71,23 +71,18 @@ impl Link {
     pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         let answer = async {
             let (connection, generation) = self.connection();
-            match connection {
-                Connection::Single(connection) => {
-                    let answer = ask(connection, &command).await;
-                    if answer.as_ref().is_err_and(is_refusal) {
-                        self.refused(generation);
-                    }
-                    answer
-                }
-                Connection::Cluster(connection) => {
-                    let answer = ask(connection, &command).await;
-                    // An error is an answer, too.
-                    if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-                        self.current.lock().1.answered(generation);
-                    }
-                    answer
-                }
+            let (answer, is_cluster) = match connection {
+                Connection::Single(connection) => (ask(connection, &command).await, false),
+                Connection::Cluster(connection) => (ask(connection, &command).await, true),
+            };
+            match &answer {
+                Err(error) if !is_cluster && is_refusal(error) => self.refused(generation),
+                Err(error) if error.is_timeout() => {}
+                // Any other error is an answer, too.
+                _ if is_cluster => self.current.lock().1.answered(generation),
+                _ => {}
             }
+            answer
         };
         timeout(patience(self.timeout), answer)
             .await

@@ -29,10 +29,8 @@ async fn statements_are_signed_by_the_stores_clock_each_time_anew() {
         let now = UnixMillis(BEGAN.0.checked_add_signed(off).unwrap());
         let registers = Registers::new(&Connection::in_process(&settings, machine, now));
         // The first answer shows the store's time.
-        registers
-            .read_cells(&Partition { topic: "likes".into(), index: 0 }, &["p#+views.0".parse().unwrap()])
-            .await
-            .unwrap();
+        let partition = Partition { topic: "likes".into(), index: 0 };
+        registers.read_cells(&partition, &["p#+views.0".parse().unwrap()]).await.unwrap();
         for (offset, seconds) in [(1, 5), (2, 50)] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             write_all(&registers, &[like(&offset.to_string(), offset)], GONE, confirmed()).await;
