@@ -91,7 +91,7 @@ impl Changes {
         let scan = self.table().scan(None).filter_expression("begins_with(#id,:prefix)");
         let scan = scan.expression_attribute_names("#id", "id").expression_attribute_values(":prefix", text(prefix));
         let mut shards = Vec::new();
-        self.table().scan_all(scan, |item| decode(item).map(|shard| shards.push(shard))).await?;
+        Box::pin(self.table().scan_all(scan, |item| decode(item).map(|shard| shards.push(shard)))).await?;
         shards.sort_by(|one, other| one.shard.cmp(&other.shard));
         Ok(shards)
     }
