@@ -265,8 +265,8 @@ impl Changes {
         self.open_next(second, kind, what, true).await.map(|(_, is_new)| is_new)
     }
 
-    /// Opens a loss and returns its number; or, if it is opened `once`, that of a stored one of the same kind and text. Also
-    /// returns whether it opened it.
+    /// Opens a loss and returns its number; or, if it is opened `once`, that of a stored one of the same kind and text.
+    /// Also returns whether it opened it.
     async fn open_next(&self, now: UnixMillis, kind: &str, what: &str, once: bool) -> Outcome<(LossNumber, bool)> {
         let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
         let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };

@@ -85,7 +85,8 @@ impl Claims {
         ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
         let updated = self.table().update_if(key(&claim_id(partition)), &update, condition, values).await?;
-        // Where it is refused, an earlier copy of this request, or a later request of this process, may have been carried out.
+        // Where it is refused, an earlier copy of this request, or a later request of this process, may have been
+        // carried out.
         let (Ok(found) | Err(Some(found))) = updated else { return Ok(None) };
         let stands = decode_claim(&self.table().reader(&found))?;
         Ok((stands.n == n).then_some(confirmed))

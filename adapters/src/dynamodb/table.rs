@@ -182,8 +182,8 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// Reads the items whose keys are these different texts, the attributes `part`, and `rest`. Returns what `decode` makes of
-    /// each under the name that is given beside its key.
+    /// Reads the items whose keys are these different texts, the attributes `part`, and `rest`. Returns what `decode`
+    /// makes of each under the name that is given beside its key.
     pub(super) async fn find_all<K: Ord, T>(
         self,
         (part, rest): (&str, Item),
@@ -279,8 +279,8 @@ impl<'a> Table<'a> {
         Ok(self.conditional(put.send().await)?.map(|_| item))
     }
 
-    /// Puts an item if there is none under its key, which is an `id`. Decodes the item that is there afterwards. Safe to
-    /// repeat: what is there stays.
+    /// Puts an item if there is none under its key, which is an `id`. Decodes the item that is there afterwards. Safe
+    /// to repeat: what is there stays.
     pub(super) async fn put_new<T>(self, item: Item, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<T> {
         match self.put_if(item, "attribute_not_exists(#id)", []).await? {
             Ok(item) | Err(Some(item)) => decode(&self.reader(&item)),
@@ -312,8 +312,8 @@ impl<'a> Table<'a> {
         Ok(update.send().await.map_err(|error| self.fault(&error))?.attributes.unwrap_or_default())
     }
 
-    /// Updates the item under `key` if `condition` holds, and returns it as it is afterwards. Safe to repeat wherever carrying it out makes the condition
-    /// false, or leaves the item as it is.
+    /// Updates the item under `key` if `condition` holds, and returns it as it is afterwards. Safe to repeat wherever
+    /// carrying it out makes the condition false, or leaves the item as it is.
     pub(super) async fn update_if(
         self,
         key: Item,
@@ -377,8 +377,8 @@ impl<'a> Table<'a> {
             .consistent_read(true)
     }
 
-    /// Sends a scan for all its pages, and calls `take` with each item. The SDK's paginator would hand pages over between
-    /// tasks, which changes the order of events in every seeded schedule.
+    /// Sends a scan for all its pages, and calls `take` with each item. The SDK's paginator would hand pages over
+    /// between tasks, which changes the order of events in every seeded schedule.
     pub(super) async fn scan_all(
         self,
         scan: ScanFluentBuilder,

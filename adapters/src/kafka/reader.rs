@@ -125,8 +125,8 @@ fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Co
     consumer.map_err(|error| fault_of("creating a reader", &error))
 }
 
-/// Calls the client, and tells it of its brokers again if that fails. Polls before that until the client can log in: only
-/// a poll asks for a token, and no other task polls this client. Blocks.
+/// Calls the client, and tells it of its brokers again if that fails. Polls before that until the client can log in:
+/// only a poll asks for a token, and no other task polls this client. Blocks.
 #[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
 pub(super) fn ask<T>(
     consumer: &BaseConsumer<Context>,

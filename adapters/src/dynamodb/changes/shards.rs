@@ -85,8 +85,8 @@ impl Changes {
         self.shards_under(SHARD).await
     }
 
-    /// Reads the whole table, which is small: a claim per Kafka partition, an item per topic and an item per stream shard
-    /// of the last days.
+    /// Reads the whole table, which is small: a claim per Kafka partition, an item per topic and an item per stream
+    /// shard of the last days.
     async fn shards_under(&self, prefix: &str) -> Outcome<Vec<StoredShard>> {
         let scan = self.table().scan(None).filter_expression("begins_with(#id,:prefix)");
         let scan = scan.expression_attribute_names("#id", "id").expression_attribute_values(":prefix", text(prefix));

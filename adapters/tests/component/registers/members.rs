@@ -1,5 +1,5 @@
-//! Rows of members: the newest event decides, whatever is stored and in whatever order writes arrive. Also requests that
-//! fail as a whole.
+//! Rows of members: the newest event decides, whatever is stored and in whatever order writes arrive. Also requests
+//! that fail as a whole.
 
 use std::sync::Arc;
 use std::time::Duration;
