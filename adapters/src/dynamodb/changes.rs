@@ -32,7 +32,7 @@ pub use self::shards::StoredShard;
 use super::checkpoints::{CONFIG as DEPLOYED, key};
 use super::connection::Connection;
 use super::item::{Attribute, Item, Reader, flag, item, number, text};
-use super::table::{Conditional, Consistency, Table};
+use super::table::{Consistency, Table};
 
 const CONFIG: &str = "changes/config";
 const LOST: &str = "the items `changes/..` are lost, and counters name offsets of a log that is not known: restore the \
@@ -122,13 +122,13 @@ impl Changes {
         let stands = match self.config().await? {
             Some(stands) => stands,
             None if had => return Err(Fault::Fatal(format!("{}: {LOST}", self.table().name))),
-            None => self.table().put_new(config.encode(), "id", Config::decode).await?,
+            None => self.table().put_new(config.encode(), Config::decode).await?,
         };
         if had {
             return Ok(stands);
         }
         let condition = "attribute_exists(#id) AND attribute_not_exists(#log)";
-        self.table().update_if(key(DEPLOYED), "SET #log=:yes", condition, [(":yes", flag(true))]).await?;
+        let _ = self.table().update_if(key(DEPLOYED), "SET #log=:yes", condition, [(":yes", flag(true))]).await?;
         Ok(stands)
     }
 
@@ -232,16 +232,16 @@ impl Changes {
             let update = format!("SET #losses.#{number}=:loss");
             let condition = format!("attribute_exists(#losses) AND attribute_not_exists(#losses.#{number})");
             match self.table().update_if(key(LOSSES), &update, &condition, [(":loss", loss)]).await? {
-                Conditional::Done(_) => return Ok(opened),
-                Conditional::Refused(Some(found)) => {
+                Ok(_) => return Ok(opened),
+                Err(Some(found)) => {
                     if let Some(stands) = Losses::decode(&self.table().reader(&found))?.0.remove(&number) {
                         return Ok(stands);
                     }
                 }
                 // The map has to be there before an entry can be set in it.
-                Conditional::Refused(None) => {
+                Err(None) => {
                     let none = item! { "id": text(LOSSES), "losses": AttributeValue::M(Item::new()) };
-                    self.table().put_new(none, "id", |_| Ok(())).await?;
+                    self.table().put_new(none, |_| Ok(())).await?;
                 }
             }
         }
@@ -254,7 +254,7 @@ impl Changes {
     /// # Errors
     /// The table takes no write.
     pub async fn open_new_loss(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<LossNumber> {
-        self.open_next(now, kind, what, |_| false).await.map(|(number, _)| number)
+        self.open_next(now, kind, what, false).await.map(|(number, _)| number)
     }
 
     /// Opens a loss unless one of the same kind and text is stored, open or closed. Returns whether it opened one.
@@ -262,23 +262,17 @@ impl Changes {
     /// they do not, one more loss does no harm.
     pub(super) async fn open_loss_once(&self, now: UnixMillis, kind: &str, what: &str) -> Outcome<bool> {
         let second = UnixMillis(now.0.div_ceil(1000) * 1000);
-        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
-        self.open_next(second, kind, what, is_same).await.map(|(_, is_new)| is_new)
+        self.open_next(second, kind, what, true).await.map(|(_, is_new)| is_new)
     }
 
-    /// Returns the number of a stored loss that is `known`, or opens a loss and returns its number; and whether it
-    /// opened it.
-    async fn open_next(
-        &self,
-        now: UnixMillis,
-        kind: &str,
-        what: &str,
-        known: impl Fn(&Loss) -> bool + Send,
-    ) -> Outcome<(LossNumber, bool)> {
+    /// Opens a loss and returns its number; or, if it is opened `once`, that of a stored one of the same kind and text.
+    /// Also returns whether it opened it.
+    async fn open_next(&self, now: UnixMillis, kind: &str, what: &str, once: bool) -> Outcome<(LossNumber, bool)> {
+        let is_same = |loss: &Loss| loss.kind == kind && loss.what == what;
         let ours = Loss { kind: kind.to_owned(), what: what.to_owned(), closed: None };
         for _ in 0..ATTEMPTS {
             let losses = self.losses().await?;
-            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| known(loss)) {
+            if let Some((number, _)) = losses.0.iter().find(|(_, loss)| once && is_same(loss)) {
                 return Ok((*number, false));
             }
             let number = losses.next(now);

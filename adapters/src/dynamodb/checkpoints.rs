@@ -19,7 +19,7 @@ use super::connection::{CHECKPOINTS, COUNTS, Connection};
 use super::counters::Counters;
 use super::item::{Attribute, Item, Reader, item, number, text};
 use super::regions::NamedRegions;
-use super::table::{Conditional, Consistency, Table, Values};
+use super::table::{Consistency, Table, Values};
 use super::table_ids::{EMPTIED, SeenTables, TableIds};
 use super::usual::Usual;
 use super::watch::{LOSS, open_loss};
@@ -35,25 +35,6 @@ pub struct Checkpoints {
 /// The key of an item of the table `checkpoints`.
 pub(super) fn key(id: &str) -> Item {
     item! { "id": text(id) }
-}
-
-/// Returns every item whose id begins with `prefix`. Reads the whole table, which is small: a claim per Kafka
-/// partition, an item per topic and an item per stream shard of the last days.
-pub(super) async fn under(connection: &Connection, prefix: &str) -> Outcome<Vec<Item>> {
-    let table = connection.checkpoints();
-    // The SDK's paginator hands pages over between tasks, which changes the order of events in every seeded schedule.
-    let (mut found, mut start) = (Vec::new(), None);
-    loop {
-        let scan = table.scan(None).filter_expression("begins_with(#id,:prefix)").set_exclusive_start_key(start);
-        let scan = scan.expression_attribute_names("#id", "id");
-        let reply = scan.expression_attribute_values(":prefix", text(prefix)).send().await;
-        let reply = reply.map_err(|error| table.fault(&error))?;
-        found.extend(reply.items.unwrap_or_default());
-        start = reply.last_evaluated_key;
-        if start.is_none() {
-            return Ok(found);
-        }
-    }
 }
 
 fn encode_definitions(definitions: &Definitions) -> AttributeValue {
@@ -198,7 +179,7 @@ impl Checkpoints {
         let update = "SET #tables=:tables,#adopted=:now";
         let adopted = self.table().update_if(key(CONFIG), update, &condition, values).await?;
         // An earlier copy may have been carried out.
-        let (Conditional::Done(config) | Conditional::Refused(Some(config))) = adopted else { return Ok(false) };
+        let (Ok(config) | Err(Some(config))) = adopted else { return Ok(false) };
         Ok(TableIds::decode(&config) == seen.present)
     }
 
@@ -234,7 +215,7 @@ impl Checkpoints {
         // Without the reserved row no process takes an absent counter for 0.
         Counters::new(&self.connection).put_reserved().await?;
         config.extend(item! { "id": text(CONFIG), "format": text(Format::WRITTEN), "tables": tables.encode() });
-        Ok(self.table().put_if(config, "attribute_not_exists(#id)", []).await?.is_done())
+        Ok(self.table().put_if(config, "attribute_not_exists(#id)", []).await?.is_ok())
     }
 }
 
@@ -326,7 +307,7 @@ impl Checkpoints {
         let to = values.add(to);
         let condition = format!("attribute_exists(#id) AND {condition}");
         let update = format!("SET #{name}={to}");
-        Ok(self.table().update_if(key(CONFIG), &update, &condition, values).await?.is_done())
+        Ok(self.table().update_if(key(CONFIG), &update, &condition, values).await?.is_ok())
     }
 
     /// Returns the deployment's ladder, the thresholds that milestones are recorded for; it may be empty. Reads

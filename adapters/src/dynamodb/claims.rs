@@ -27,7 +27,7 @@ use super::checkpoints::key;
 pub use super::clock::Confirmed;
 use super::connection::{Connection, LIKES};
 use super::item::{Item, Reader, flag, item, number, numbers, text};
-use super::table::{Conditional, Consistency, Table, Values};
+use super::table::{Consistency, Table, Values};
 
 /// Reads and writes the claims and topics of a deployment.
 #[derive(Clone, Debug)]
@@ -84,15 +84,12 @@ impl Claims {
             ("last", kept.last.map(|last| numbers(&[last.at.0, last.fingerprint]))),
         ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
-        match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
-            Conditional::Done(_) => Ok(Some(confirmed)),
-            Conditional::Refused(None) => Ok(None),
-            // An earlier copy of this request, or a later request of this process, was carried out.
-            Conditional::Refused(Some(found)) => {
-                let stands = decode_claim(&self.table().reader(&found))?;
-                Ok((stands.n == n).then_some(confirmed))
-            }
-        }
+        let updated = self.table().update_if(key(&claim_id(partition)), &update, condition, values).await?;
+        // Where it is refused, an earlier copy of this request, or a later request of this process, may have been
+        // carried out.
+        let (Ok(found) | Err(Some(found))) = updated else { return Ok(None) };
+        let stands = decode_claim(&self.table().reader(&found))?;
+        Ok((stands.n == n).then_some(confirmed))
     }
 
     /// Returns the claim of a partition.
@@ -109,7 +106,7 @@ impl Claims {
     /// The table cannot be read, or one of the items.
     pub async fn all(&self, topic: &str, partitions: u32) -> Outcome<Vec<Claim>> {
         let ids = (0..partitions).map(|index| (claim_id(&Partition { topic: topic.into(), index }), index));
-        let mut claims = self.table().find_all("id", ids, Consistency::Strong, decode_claim).await?;
+        let mut claims = self.table().find_all(("id", Item::new()), ids, Consistency::Strong, decode_claim).await?;
         Ok((0..partitions).map(|index| claims.remove(&index).unwrap_or_default()).collect())
     }
 
@@ -139,7 +136,7 @@ impl Claims {
     /// # Errors
     /// The table takes no write.
     pub async fn begin_topic(&self, name: &str, topic: &Topic) -> Outcome<Topic> {
-        self.table().put_new(encode_topic(name, topic), "id", decode_topic).await
+        self.table().put_new(encode_topic(name, topic), decode_topic).await
     }
 
     /// Replaces what is stored of a topic by `to`, if it still is `seen`. Returns whether `to` is stored afterwards.

@@ -35,10 +35,10 @@ pub use self::update::Update;
 pub(super) use self::update::encode;
 use super::connection::{COUNTS, Connection};
 use super::cursor::{Cursor, Page, Segment};
-use super::fault::{of_reasons, unless_refused};
+use super::fault::of_reasons;
 use super::item::{Item, Reader, item, number, text};
 use super::recounts::put_milestone;
-use super::table::{Conditional, Consistency, Table, Values, names};
+use super::table::{Consistency, Table, Values, names};
 
 /// The key of the reserved row: no post's id holds a control character.
 const RESERVED_ROW: &str = "\u{1}reserved";
@@ -89,7 +89,7 @@ impl Counters {
         let distinct: BTreeMap<_, _> = ids.iter().map(|id| (id.stored().into(), id.clone())).collect();
         let count = distinct.len();
         let decode = |reader: &Reader<'_>| Ok(update::decode(reader));
-        let counters = self.table().find_all("post_id", distinct, consistency, decode).await?;
+        let counters = self.table().find_all(("post_id", Item::new()), distinct, consistency, decode).await?;
         if counters.len() == count {
             return Ok(Read { counters, reserved: true, since: None });
         }
@@ -146,7 +146,7 @@ impl Counters {
     pub async fn renew_reserved(&self) -> Outcome<bool> {
         let condition = "attribute_exists(#post_id) AND attribute_not_exists(#since)";
         let put = self.table().put_if(key(RESERVED_ROW), condition, []).await?;
-        Ok(!matches!(put, Conditional::Refused(None)))
+        Ok(!matches!(put, Err(None)))
     }
 
     /// Writes up to [`Self::UPDATES`] counters, each by itself. Returns the outcomes in their order.
@@ -194,18 +194,18 @@ fn key(id: &str) -> Item {
 /// the total and to shard 0 of the counter of `post`. Returns `false` where the post has no counter. A repetition would
 /// add again, so it is sent once.
 pub async fn inject_drift(connection: &Connection, post: &PostId, by: i64) -> Outcome<bool> {
-    let table = connection.counts().name;
+    let table = connection.counts();
     let sent = connection
         .by_store_clock
         .update_item()
-        .table_name(table)
+        .table_name(table.name)
         .key("post_id", text(post.to_string()))
         .update_expression("ADD likes :by, s0 :by")
         .condition_expression("attribute_exists(version)")
         .expression_attribute_values(":by", number(by))
         .send()
         .await;
-    Ok(unless_refused(table, sent)?.is_some())
+    Ok(table.conditional(sent)?.is_ok())
 }
 
 /// The outcome of an update by which a counter crosses thresholds: one transaction writes the counter and the records of
@@ -233,29 +233,24 @@ impl Counters {
     /// more than [`Self::SHARDS_CROSSED`] shards: the caller then writes what comes before the first milestone by
     /// itself.
     pub async fn cross(&self, update: &Update, reached: &[Milestone]) -> Outcome<Crossed> {
-        if update.shards() > Self::SHARDS_CROSSED {
-            let (table, counter, shards) = (self.table().name, &update.counter, update.shards());
-            let most = Self::SHARDS_CROSSED;
-            let message =
-                format!("{table}: an update of {counter} with milestones changes {shards} shards, {most} at most");
-            return Err(Fault::Poison(message));
+        let (table, counter) = (self.table().name, &update.counter);
+        let (shards, most) = (update.shards(), Self::SHARDS_CROSSED);
+        if shards > most {
+            let why = format!("an update of {counter} with milestones changes {shards} shards, {most} at most");
+            return Err(Fault::Poison(format!("{table}: {why}")));
         }
         self.connection.watch.open_to(COUNTS)?;
         let recounts = self.connection.recounts().name;
-        let put = |reached| TransactWriteItem::builder().put(put_milestone(recounts, &update.counter, reached)).build();
+        let put = |reached| TransactWriteItem::builder().put(put_milestone(recounts, counter, reached)).build();
         let mut items = vec![TransactWriteItem::builder().update(self.conditional(update)).build()];
         items.extend(reached.iter().map(put));
         let sent = self.connection.client.transact_write_items().set_transact_items(Some(items)).send().await;
-        match sent {
-            Ok(_) => Ok(Crossed::Stored),
-            Err(error) => match error.as_service_error() {
-                Some(Error::TransactionCanceledException(said)) => {
-                    let what = said.message().unwrap_or("transaction cancelled");
-                    self.cancelled(reached, said.cancellation_reasons(), what)
-                }
-                _ => Err(self.table().fault(&error)),
-            },
-        }
+        let Err(error) = sent else { return Ok(Crossed::Stored) };
+        let Some(Error::TransactionCanceledException(said)) = error.as_service_error() else {
+            return Err(self.table().fault(&error));
+        };
+        let what = said.message().unwrap_or("transaction cancelled");
+        self.cancelled(reached, said.cancellation_reasons(), what)
     }
 
     fn conditional(&self, update: &Update) -> UpdateItem {

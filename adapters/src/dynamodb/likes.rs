@@ -2,7 +2,7 @@
 //! item by which a recount sees in the log how far the stream is.) [`Registers`](super::registers::Registers) writes
 //! the rows.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -128,11 +128,11 @@ impl Rows {
         let pks: Vec<String> = keys.iter().map(RowKey::to_string).collect();
         // DynamoDB refuses a request that names a key twice.
         let distinct: BTreeSet<&String> = pks.iter().collect();
-        let keys: Vec<Item> = distinct.into_iter().map(|pk| row_key(pk.clone(), member.as_str())).collect();
-        let found = self.table().get_all(&keys, Consistency::Strong).await?;
-        let found = found.iter().filter(|row| !row.contains_key("gone"));
-        let found = found.map(|row| self.table().reader(row).text("pk")).collect::<Outcome<HashSet<_>>>()?;
-        Ok(pks.iter().map(|pk| found.contains(pk.as_str())).collect())
+        let named = distinct.into_iter().map(|pk| (pk.clone(), pk));
+        let rest = item! { "user_id": text(member.as_str()) };
+        let is_member = |row: &Reader<'_>| Ok(!row.item.contains_key("gone"));
+        let found = self.table().find_all(("pk", rest), named, Consistency::Strong, is_member).await?;
+        Ok(pks.iter().map(|pk| found.get(pk).is_some_and(|is_member| *is_member)).collect())
     }
 
     /// Returns the likes of one row key in the order of user ids, after `after`, without reserved rows; reads
@@ -273,17 +273,9 @@ impl Remains {
     /// # Errors
     /// The table cannot be read, or a row is not what it has to be.
     pub async fn read(connection: &Connection) -> Outcome<Self> {
-        let (table, mut found, mut start) = (connection.likes(), Self::default(), None);
-        // Without the SDK's paginator, as in `checkpoints::under`.
-        loop {
-            let scan = table.scan(Some("#pk,#user_id,#v,#to")).set_exclusive_start_key(start);
-            let reply = scan.send().await.map_err(|error| table.fault(&error))?;
-            reply.items().iter().try_for_each(|row| found.take(&table.reader(row)))?;
-            start = reply.last_evaluated_key;
-            if start.is_none() {
-                return Ok(found);
-            }
-        }
+        let (table, mut found) = (connection.likes(), Self::default());
+        table.scan_all(table.scan(Some("#pk,#user_id,#v,#to")), |row| found.take(row)).await?;
+        Ok(found)
     }
 
     fn take(&mut self, reader: &Reader<'_>) -> Outcome<()> {

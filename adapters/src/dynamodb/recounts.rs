@@ -159,7 +159,7 @@ impl Recounts {
             let later = standing.map_or(now, |standing| now.max(UnixMillis(standing.0 + 1)));
             let mut values = Values::from([(":later", number(later))]);
             let condition = values.same("at", standing.map(number));
-            if self.table().update_if(key(AUDIT, AUDIT), "SET #at=:later", &condition, values).await?.is_done() {
+            if self.table().update_if(key(AUDIT, AUDIT), "SET #at=:later", &condition, values).await?.is_ok() {
                 return Ok(());
             }
         }

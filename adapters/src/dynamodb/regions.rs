@@ -26,7 +26,7 @@ use super::checkpoints::{CONFIG, key};
 use super::connection::Connection;
 use super::counters::encode;
 use super::item::{Item, Reader, flag, item, number, text};
-use super::table::{Conditional, Consistency, Table, Values};
+use super::table::{Consistency, Table, Values};
 
 const REMOTE: &str = "regions/";
 const PUBLISHED: &str = "published/";
@@ -92,9 +92,9 @@ impl Regions {
             update += &format!(" ADD #remotes {names}");
         }
         match self.table().update_if(key(CONFIG), &update, condition, values).await? {
-            Conditional::Done(_) => Ok(()),
-            Conditional::Refused(None) => Err(Fault::Transient("there is no `config` yet".to_owned())),
-            Conditional::Refused(Some(config)) => {
+            Ok(_) => Ok(()),
+            Err(None) => Err(Fault::Transient("there is no `config` yet".to_owned())),
+            Err(Some(config)) => {
                 let stands: Option<String> = self.table().reader(&config).get("region")?;
                 let stands = stands.unwrap_or_default();
                 Err(Fault::Fatal(format!("this Region is called `{stands}`, and not `{own}`")))
@@ -135,7 +135,7 @@ impl Regions {
         let (condition, values) =
             ("attribute_not_exists(#version) OR #version<:version", [(":version", number(version))]);
         let put = self.connection.counts().put_if(put, condition, values).await?;
-        Ok(put.is_done())
+        Ok(put.is_ok())
     }
 
     /// Returns how far a partition of a Region's topic was read, or `None` before that began.
@@ -180,7 +180,7 @@ impl Regions {
         let all = named.remotes.iter().flat_map(|region| (0..partitions).map(move |partition| (region, partition)));
         let ids: BTreeMap<_, _> =
             all.map(|(region, partition)| (remote_key(region, partition), (region.clone(), partition))).collect();
-        let stored = self.table().find_all("id", ids, Consistency::Strong, decode).await?;
+        let stored = self.table().find_all(("id", Item::new()), ids, Consistency::Strong, decode).await?;
         let of_now = stored.into_iter().filter(|(_, stored)| stored.adopted == named.adopted);
         Ok(of_now.filter_map(|(of, stored)| Some((of, stored.standing?))).collect())
     }

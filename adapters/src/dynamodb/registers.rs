@@ -14,7 +14,6 @@
 //! Writes are statements of `BatchExecuteStatement`, each with an outcome of its own. A request is sent once: the
 //! caller decides whether a statement is sent again, since it may know of a newer event.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::BatchStatementRequest;
@@ -26,7 +25,7 @@ use tally_core::topic::Partition;
 
 use super::clock::Confirmed;
 use super::connection::{Connection, LIKES};
-use super::item::{Item, Reader, item, number, text};
+use super::item::{Reader, item, number, text};
 use super::statement::{self, Refusal, statement};
 use super::table::{Consistency, Table};
 
@@ -140,14 +139,11 @@ impl Registers {
     /// The table cannot be read.
     pub async fn read_cells(&self, partition: &Partition, keys: &[RowKey]) -> Outcome<Vec<Outcome<Option<Cell>>>> {
         self.connection.watch.open_to(LIKES)?;
-        let (sort, pks) = (sort(partition), keys.iter().map(RowKey::to_string).collect::<Vec<_>>());
-        let keys: Vec<Item> = pks.iter().map(|pk| item! { "pk": text(pk), "user_id": text(&sort) }).collect();
-        let mut cells = BTreeMap::new();
-        for found in self.table().get_all(&keys, Consistency::Strong).await? {
-            let reader = self.table().reader(&found);
-            cells.insert(reader.get::<String>("pk")?, cell(&reader));
-        }
-        Ok(pks.iter().map(|pk| cells.remove(pk).transpose()).collect())
+        let named = keys.iter().enumerate().map(|(nth, key)| (key.to_string(), nth));
+        let rest = item! { "user_id": text(sort(partition)) };
+        let decode = |found: &Reader<'_>| Ok(cell(found));
+        let mut cells = self.table().find_all(("pk", rest), named, Consistency::Strong, decode).await?;
+        Ok((0..keys.len()).map(|nth| cells.remove(&nth).transpose()).collect())
     }
 
     /// Updates cells of `partition` under different row keys, at most [`Progress::STATEMENTS`], each by itself. Returns

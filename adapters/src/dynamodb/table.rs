@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 
+use aws_sdk_dynamodb::Error;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::scan::builders::ScanFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{
     AttributeValue, KeysAndAttributes, PutRequest, ReturnValue, ReturnValuesOnConditionCheckFailure, WriteRequest,
@@ -18,7 +17,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 
 use super::connection::Connection;
-use super::fault::{fault, unless_refused};
+use super::fault::fault;
 use super::item::{Item, Reader, text};
 
 /// How many keys one BatchGetItem takes.
@@ -44,20 +43,8 @@ pub(super) struct Table<'a> {
     pub(super) name: &'a str,
 }
 
-/// The outcome of a conditional write.
-pub(super) enum Conditional {
-    /// It was carried out, and the item is this afterwards.
-    Done(Item),
-    /// Its condition does not hold for this item, or there is none.
-    Refused(Option<Item>),
-}
-
-impl Conditional {
-    /// Returns whether it was carried out.
-    pub(super) fn is_done(&self) -> bool {
-        matches!(self, Self::Done(_))
-    }
-}
+/// The outcome of a conditional write: what it returns, or the item, if any, for which its condition does not hold.
+pub(super) type Conditional<T> = Result<T, Option<Item>>;
 
 /// Returns what each `#name` in these expressions stands for: the attribute of that name. `None` rather than an empty
 /// map.
@@ -174,7 +161,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// [`Fault::Throttled`] where some keys are left out again and again.
-    pub(super) async fn get_all(self, keys: &[Item], consistency: Consistency) -> Outcome<Vec<Item>> {
+    async fn get_all(self, keys: &[Item], consistency: Consistency) -> Outcome<Vec<Item>> {
         let mut found = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS) {
             let mut left = keys.to_vec();
@@ -195,17 +182,18 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// Reads the items whose keys are these different texts, the attributes `part`. Returns what `decode` makes of each under
-    /// the name that is given beside its key.
+    /// Reads the items whose keys are these different texts, the attributes `part`, and `rest`. Returns what `decode`
+    /// makes of each under the name that is given beside its key.
     pub(super) async fn find_all<K: Ord, T>(
         self,
-        part: &str,
+        (part, rest): (&str, Item),
         named: impl IntoIterator<Item = (String, K)>,
         consistency: Consistency,
         decode: impl Fn(&Reader<'_>) -> Outcome<T>,
     ) -> Outcome<BTreeMap<K, T>> {
         let (texts, names): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let keys: Vec<Item> = texts.iter().map(|key| [(part.to_owned(), text(key))].into()).collect();
+        let key = |part_of: &String| rest.clone().into_iter().chain([(part.to_owned(), text(part_of))]).collect();
+        let keys: Vec<Item> = texts.iter().map(key).collect();
         let mut names: HashMap<_, _> = texts.into_iter().zip(names).collect();
         let found = self.get_all(&keys, consistency).await?;
         let read = |item: &Item| {
@@ -255,8 +243,30 @@ impl<'a> Table<'a> {
         put.send().await.map(|_| ()).map_err(|error| self.fault(&error))
     }
 
-    /// Puts an item if `condition` holds. Safe to repeat wherever carrying it out makes the condition false.
-    pub(super) async fn put_if(self, item: Item, condition: &str, values: impl Into<Values>) -> Outcome<Conditional> {
+    /// Returns the outcome of a conditional write.
+    pub(super) fn conditional<T, E>(self, sent: Result<T, SdkError<E>>) -> Outcome<Conditional<T>>
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+        Error: From<SdkError<E>>,
+    {
+        match sent {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(Err(match error.into() {
+                Error::ConditionalCheckFailedException(refused) => refused.item,
+                _ => None,
+            })),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Puts an item if `condition` holds, and returns it. Safe to repeat wherever carrying it out makes the condition
+    /// false.
+    pub(super) async fn put_if(
+        self,
+        item: Item,
+        condition: &str,
+        values: impl Into<Values>,
+    ) -> Outcome<Conditional<Item>> {
         let put = self
             .client()
             .put_item()
@@ -266,30 +276,15 @@ impl<'a> Table<'a> {
             .set_expression_attribute_names(names(&[condition]))
             .set_expression_attribute_values(values.into().finish())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match put.send().await {
-            Ok(_) => Ok(Conditional::Done(item)),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
-                    Ok(Conditional::Refused(refused.item().cloned()))
-                }
-                _ => Err(self.fault(&error)),
-            },
-        }
+        Ok(self.conditional(put.send().await)?.map(|_| item))
     }
 
-    /// Puts an item if there is none under its key, which has the attribute `part`. Decodes the item that is there
-    /// afterwards. Safe to repeat: what is there stays.
-    pub(super) async fn put_new<T>(
-        self,
-        item: Item,
-        part: &str,
-        decode: impl Fn(&Reader<'_>) -> Outcome<T>,
-    ) -> Outcome<T> {
-        match self.put_if(item, &format!("attribute_not_exists(#{part})"), []).await? {
-            Conditional::Done(item) | Conditional::Refused(Some(item)) => decode(&self.reader(&item)),
-            Conditional::Refused(None) => {
-                Err(Fault::Transient(format!("{}: a put was refused over no item", self.name)))
-            }
+    /// Puts an item if there is none under its key, which is an `id`. Decodes the item that is there afterwards. Safe
+    /// to repeat: what is there stays.
+    pub(super) async fn put_new<T>(self, item: Item, decode: impl Fn(&Reader<'_>) -> Outcome<T>) -> Outcome<T> {
+        match self.put_if(item, "attribute_not_exists(#id)", []).await? {
+            Ok(item) | Err(Some(item)) => decode(&self.reader(&item)),
+            Err(None) => Err(Fault::Transient(format!("{}: a put was refused over no item", self.name))),
         }
     }
 
@@ -305,9 +300,9 @@ impl<'a> Table<'a> {
         let mut values = Values::default();
         let same: Vec<String> = attributes.iter().map(|name| values.same(name, seen.remove(*name))).collect();
         match self.put_if(to, &same.join(" AND "), values).await? {
-            Conditional::Done(_) => Ok(true),
-            Conditional::Refused(None) => Ok(false),
-            Conditional::Refused(Some(found)) => Ok(decode(&self.reader(&found))? == *expected),
+            Ok(_) => Ok(true),
+            Err(None) => Ok(false),
+            Err(Some(found)) => Ok(decode(&self.reader(&found))? == *expected),
         }
     }
 
@@ -317,26 +312,18 @@ impl<'a> Table<'a> {
         Ok(update.send().await.map_err(|error| self.fault(&error))?.attributes.unwrap_or_default())
     }
 
-    /// Updates the item under `key` if `condition` holds. Safe to repeat wherever carrying it out makes the condition
-    /// false, or leaves the item as it is.
+    /// Updates the item under `key` if `condition` holds, and returns it as it is afterwards. Safe to repeat wherever
+    /// carrying it out makes the condition false, or leaves the item as it is.
     pub(super) async fn update_if(
         self,
         key: Item,
         update: &str,
         condition: &str,
         values: impl Into<Values>,
-    ) -> Outcome<Conditional> {
+    ) -> Outcome<Conditional<Item>> {
         let update = self.updating(key, update, condition, values.into()).condition_expression(condition);
         let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match update.send().await {
-            Ok(reply) => Ok(Conditional::Done(reply.attributes.unwrap_or_default())),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
-                    Ok(Conditional::Refused(refused.item().cloned()))
-                }
-                _ => Err(self.fault(&error)),
-            },
-        }
+        Ok(self.conditional(update.send().await)?.map(|reply| reply.attributes.unwrap_or_default()))
     }
 
     fn updating(self, key: Item, update: &str, condition: &str, values: Values) -> UpdateItemFluentBuilder {
@@ -360,7 +347,7 @@ impl<'a> Table<'a> {
             .condition_expression(condition)
             .set_expression_attribute_names(names(&[condition]))
             .set_expression_attribute_values(values.into().finish());
-        unless_refused(self.name, delete.send().await).map(|_| ())
+        self.conditional(delete.send().await).map(drop)
     }
 
     /// Builds a consistent query of the items under `condition`, with these attributes of them, or all.
@@ -388,5 +375,24 @@ impl<'a> Table<'a> {
             .set_projection_expression(projection.map(str::to_owned))
             .set_expression_attribute_names(projection.and_then(|projection| names(&[projection])))
             .consistent_read(true)
+    }
+
+    /// Sends a scan for all its pages, and calls `take` with each item. The SDK's paginator would hand pages over
+    /// between tasks, which changes the order of events in every seeded schedule.
+    pub(super) async fn scan_all(
+        self,
+        scan: ScanFluentBuilder,
+        mut take: impl FnMut(&Reader<'_>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let mut start = None;
+        loop {
+            let page = scan.clone().set_exclusive_start_key(start);
+            let reply = page.send().await.map_err(|error| self.fault(&error))?;
+            reply.items().iter().try_for_each(|item| take(&self.reader(item)))?;
+            start = reply.last_evaluated_key;
+            if start.is_none() {
+                return Ok(());
+            }
+        }
     }
 }

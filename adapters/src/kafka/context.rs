@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::Region;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rdkafka::client::{Client, OAuthToken};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
@@ -54,16 +54,12 @@ impl Context {
 
     /// Takes the explanation of the error that the last poll returned: the error's code names no broker and no offset.
     pub(super) fn take_reason(&self) -> String {
-        std::mem::take(&mut *self.reason())
+        std::mem::take(&mut *self.reason.lock())
     }
 
     /// Returns whether the client has what it needs to log in. It asks for a token when its events are polled.
     pub(super) fn can_log_in(&self) -> bool {
         self.iam.as_ref().is_none_or(Iam::has_token)
-    }
-
-    fn reason(&self) -> MutexGuard<'_, String> {
-        self.reason.lock()
     }
 
     fn report(&self, change: Change) -> bool {
@@ -80,7 +76,7 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", %error, "{reason}");
-        reason.clone_into(&mut self.reason());
+        reason.clone_into(&mut self.reason.lock());
     }
 
     fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {

@@ -188,25 +188,6 @@ mod tests {
         assert!(health.failed(&refused()).unwrap_err().to_string().contains("login refused"));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_member_shows_a_passing_refusal_and_outlives_it() {
-        let readiness = Readiness::new();
-        let mut health = GroupHealth::new(&readiness);
-        health.joined();
-        for _ in 0..4 {
-            health.failed(&refused()).unwrap();
-            assert!(!readiness.report().ready);
-            tokio::time::sleep(Duration::from_secs(30)).await;
-        }
-        let began = Instant::now();
-        health.refusal_passed().await;
-        assert_eq!(began.elapsed(), QUIET - Duration::from_secs(30));
-        health.joined();
-        assert!(readiness.report().ready);
-        tokio::time::sleep(PATIENCE).await;
-        health.failed(&refused()).unwrap();
-    }
-
     /// A Kafka that assigns nothing, refuses the login once, and then is silent.
     struct Refusing(VecDeque<Outcome<Rebalance>>);
 

@@ -41,6 +41,8 @@ pub(super) enum Command {
 /// One assignment of one partition, shared by the task that polls and the worker.
 pub(super) struct Assignment {
     pub(super) partition: Partition,
+    /// The partition's index, as the client has it.
+    pub(super) index: i32,
     queue: Mutex<Queue>,
     arrived: Notify,
     /// How it was taken from this member; `None` while it is not.
@@ -57,7 +59,9 @@ pub(super) struct Queue {
 
 impl Assignment {
     pub(super) fn new(partition: Partition) -> Arc<Self> {
-        Arc::new(Self { partition, queue: Mutex::default(), arrived: Notify::new(), revoked: watch::Sender::new(None) })
+        let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
+        let (queue, arrived, revoked) = (Mutex::default(), Notify::new(), watch::Sender::new(None));
+        Arc::new(Self { partition, index, queue, arrived, revoked })
     }
 
     /// Queues what was read. Returns `true` if the queue is so heavy now that the partition has to be paused.
@@ -84,8 +88,7 @@ impl Assignment {
         let partition = &self.partition;
         let list = list_of(partition, raw(offset))?;
         let positioned = || {
-            let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
-            if consumer.assignment()?.find_partition(&partition.topic, index).is_some() {
+            if consumer.assignment()?.find_partition(&partition.topic, self.index).is_some() {
                 consumer.incremental_unassign(&list)?;
             }
             // Forgets what was read before, and whether the partition was paused.
@@ -133,23 +136,24 @@ pub(super) struct Handle {
     pub(super) commands: UnboundedSender<Command>,
     /// Weak, so that the task that polls decides when the group is left.
     pub(super) consumer: Weak<StreamConsumer<Context>>,
-    /// The client that says where the log ends.
+    /// The client that is asked about the partition.
     pub(super) ends: Arc<BaseConsumer<Context>>,
     /// The deployment in whose name it commits offsets.
     pub(super) deployment: Option<Arc<str>>,
 }
 
 impl Handle {
-    async fn blocking<T: Send + 'static>(
+    /// Asks the brokers about the partition. After a call in vain the client of the member may not know any, either.
+    async fn ask<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&StreamConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,
+        call: impl FnOnce(&BaseConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
-        let consumer = self.consumer.upgrade().ok_or_else(|| self.gone())?;
-        let partition = self.assignment.partition.clone();
-        blocking(move || {
-            call(&consumer, &partition).inspect_err(|_| consumer.context().brokers.name_again(consumer.client()))
-        })
-        .await
+        let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
+        let asked = blocking(move || reader::ask(&ends, |ends| call(ends, &partition))).await;
+        if let (Err(_), Some(consumer)) = (&asked, self.consumer.upgrade()) {
+            consumer.context().brokers.name_again(consumer.client());
+        }
+        asked
     }
 
     fn gone(&self) -> Fault {
@@ -177,7 +181,7 @@ impl OwnedPartition for Handle {
     }
 
     async fn partitions(&self) -> Outcome<u32> {
-        self.blocking(|consumer, partition| {
+        self.ask(|consumer, partition| {
             let metadata = consumer.fetch_metadata(Some(&partition.topic), TIMEOUT);
             let metadata = metadata.map_err(|error| fault_of(&format!("looking at `{}`", partition.topic), &error))?;
             let count: usize = metadata.topics().iter().map(|topic| topic.partitions().len()).sum();
@@ -187,16 +191,11 @@ impl OwnedPartition for Handle {
     }
 
     async fn log(&self) -> Outcome<Log> {
-        let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
-        blocking(move || {
-            reader::log_in(&ends)?;
-            reader::log_of(&ends, &partition).inspect_err(|_| ends.context().brokers.name_again(ends.client()))
-        })
-        .await
+        self.ask(reader::log_of).await
     }
 
     async fn committed(&self) -> Outcome<Option<Offset>> {
-        self.blocking(|consumer, partition| {
+        self.ask(|consumer, partition| {
             let committed = consumer.committed_offsets(list_of(partition, At::Invalid)?, TIMEOUT);
             offset_in(&format!("asking what is committed of {partition}"), committed)
         })

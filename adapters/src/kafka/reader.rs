@@ -65,12 +65,7 @@ impl TopicReader {
         call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
         let consumer = Arc::clone(&self.consumer);
-        blocking(move || {
-            let consumer = consumer.lock();
-            log_in(&consumer)?;
-            call(&consumer).inspect_err(|_| consumer.context().brokers.name_again(consumer.client()))
-        })
-        .await
+        blocking(move || ask(&consumer.lock(), call)).await
     }
 }
 
@@ -119,10 +114,10 @@ impl log::TopicReader for TopicReader {
     }
 }
 
-/// Returns a client that is asked where logs end. An end is behind everything that was acknowledged, also where an open
-/// transaction hides later records from readers.
-pub(super) fn client_of_ends(settings: &Settings) -> Outcome<BaseConsumer<Context>> {
-    client(settings.client.clone().set("group.id", "tally-ends").set("isolation.level", "read_uncommitted"), settings)
+/// Returns a client that is asked where logs end, and what `group` has committed. An end is behind everything that was
+/// acknowledged, also where an open transaction hides later records from readers.
+pub(super) fn client_of_ends(settings: &Settings, group: &str) -> Outcome<BaseConsumer<Context>> {
+    client(settings.client.clone().set("group.id", group).set("isolation.level", "read_uncommitted"), settings)
 }
 
 fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Context>> {
@@ -130,9 +125,13 @@ fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Co
     consumer.map_err(|error| fault_of("creating a reader", &error))
 }
 
-/// Polls until the client can log in: only a poll asks for a token, and no other task polls this client.
+/// Calls the client, and tells it of its brokers again if that fails. Polls before that until the client can log in:
+/// only a poll asks for a token, and no other task polls this client. Blocks.
 #[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
-pub(super) fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
+pub(super) fn ask<T>(
+    consumer: &BaseConsumer<Context>,
+    call: impl FnOnce(&BaseConsumer<Context>) -> Outcome<T>,
+) -> Outcome<T> {
     let deadline = Instant::now() + TIMEOUT;
     while !consumer.context().can_log_in() {
         if Instant::now() >= deadline {
@@ -141,7 +140,7 @@ pub(super) fn log_in(consumer: &BaseConsumer<Context>) -> Outcome<()> {
         // Nothing is assigned, so this can only be an error, which the call itself will report.
         drop(consumer.poll(Duration::from_millis(100)));
     }
-    Ok(())
+    call(consumer).inspect_err(|_| consumer.context().brokers.name_again(consumer.client()))
 }
 
 fn exists(consumer: &BaseConsumer<Context>, topic: &str) -> Outcome<bool> {
@@ -176,7 +175,7 @@ pub(super) fn log_of(consumer: &BaseConsumer<Context>, partition: &Partition) ->
     Ok(Log { topic: topic_id::read(consumer.client(), &partition.topic, TIMEOUT)?, ..log })
 }
 
-fn watermarks<C: Consumer<Context>>(consumer: &C, partition: &Partition, id: TopicId) -> Outcome<Log> {
+fn watermarks(consumer: &BaseConsumer<Context>, partition: &Partition, id: TopicId) -> Outcome<Log> {
     let index = i32::try_from(partition.index).unwrap_or(i32::MAX);
     let marks = consumer.fetch_watermarks(&partition.topic, index, TIMEOUT);
     let (start, end) = marks.map_err(|error| fault_of(&format!("looking at the log of {partition}"), &error))?;

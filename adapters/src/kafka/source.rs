@@ -15,13 +15,12 @@ use rdkafka::{ClientConfig, Offset as At, TopicPartitionList};
 use tally_core::fault::Fault;
 use tally_core::ports::Outcome;
 use tally_core::ports::log::{Intake, OwnedPartition, Rebalance, Records, Revocation};
-use tally_core::topic::{Offset, Partition};
+use tally_core::topic::Partition;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::claim::{Claim, lost};
+use self::claim::Claim;
 use super::args::Settings;
 use super::context::{Change, Context, PATIENCE, unassign_held};
 use super::convert::{concerns_the_log, explained, fault_of, list_of, push, settled};
@@ -41,15 +40,13 @@ const HANDOVER: Duration = Duration::from_secs(10);
 
 /// A member of a group that reads one topic.
 pub struct Source {
-    topic: Box<str>,
-    group: Box<str>,
-    /// The claim of the deployment that reads, if the offsets that it commits name it.
-    claim: Option<Claim>,
+    /// The topic, the group, and the claim of the deployment that reads, if that is known.
+    claim: Claim,
     /// Whether it has begun to join the group.
     entered: bool,
     /// `None` once it has left.
     consumer: Option<Arc<StreamConsumer<Context>>>,
-    /// The client that says where logs end.
+    /// The client that is asked about partitions.
     ends: Arc<BaseConsumer<Context>>,
     changes: UnboundedReceiver<Change>,
     commands: UnboundedReceiver<Command>,
@@ -72,21 +69,19 @@ impl Source {
     /// topic: each would miss what the other reads. The offsets that it commits name the deployment.
     #[must_use]
     pub fn of_deployment(mut self, deployment: Option<&str>) -> Self {
-        let (topic, group) = ((*self.topic).into(), (*self.group).into());
-        self.claim = deployment.map(|name| Claim { topic, group, deployment: name.into(), ..Claim::default() });
+        self.claim.deployment = deployment.map(Into::into);
         self
     }
 
     fn configured(settings: &Settings, config: &ClientConfig, topic: &str) -> Outcome<Self> {
+        let group = config.get("group.id").unwrap_or_default();
         // First: dropping a consumer blocks, so nothing may fail once there is one.
-        let ends = Arc::new(reader::client_of_ends(settings)?);
+        let ends = Arc::new(reader::client_of_ends(settings, group)?);
         let ((changed, changes), (asked, commands)) = (unbounded_channel(), unbounded_channel());
         let consumer = config.create_with_context(Context::new(settings).reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
         Ok(Self {
-            topic: topic.into(),
-            group: config.get("group.id").unwrap_or_default().into(),
-            claim: None,
+            claim: Claim { topic: topic.into(), group: group.into(), ..Claim::default() },
             entered: false,
             consumer: Some(Arc::new(consumer)),
             ends,
@@ -100,16 +95,17 @@ impl Source {
 
     /// Joins the group, unless it is another deployment's. Cancel safe: it joins as its last step.
     async fn enter(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
-        if let Some(claim) = &mut self.claim {
+        if self.claim.deployment.is_some() {
             // The client logs in only while it is polled.
             let mut stream = consumer.stream();
             tokio::select! {
-                checked = claim.ask(consumer) => checked?,
+                checked = self.claim.ask(consumer) => checked?,
                 Some(Err(error)) = stream.next() => return self.failed(&error, &consumer.context().take_reason()),
             }
         }
-        let subscribed = consumer.subscribe(&[&self.topic]);
-        subscribed.map_err(|error| fault_of(&format!("subscribing to `{}`", self.topic), &error))?;
+        let topic = &self.claim.topic;
+        let subscribed = consumer.subscribe(&[topic]);
+        subscribed.map_err(|error| fault_of(&format!("subscribing to `{topic}`"), &error))?;
         self.entered = true;
         Ok(())
     }
@@ -119,27 +115,24 @@ impl Source {
     }
 
     fn name(&self, index: i32) -> Partition {
-        Partition { topic: self.topic.clone(), index: u32::try_from(index).unwrap_or(0) }
+        Partition { topic: self.claim.topic.clone(), index: u32::try_from(index).unwrap_or(0) }
     }
 
     fn changed(&mut self, change: Change, consumer: &Arc<StreamConsumer<Context>>) -> Rebalance {
         match change {
             Change::Assigned(partitions) => {
                 self.without_brokers = None;
-                let deployment = self.claim.as_mut().map(|claim| {
-                    claim.assigned();
-                    Arc::clone(&claim.deployment)
-                });
+                self.claim.assigned();
                 let handles = partitions.into_iter().map(|index| {
                     let assignment = Assignment::new(self.name(index));
+                    self.holdings.begin(Arc::clone(&assignment));
                     let handle = Handle {
-                        assignment: Arc::clone(&assignment),
+                        assignment,
                         commands: self.asked.clone(),
                         consumer: Arc::downgrade(consumer),
                         ends: Arc::clone(&self.ends),
-                        deployment: deployment.clone(),
+                        deployment: self.claim.deployment.clone(),
                     };
-                    self.holdings.begin(index, assignment);
                     Arc::new(handle) as Arc<dyn OwnedPartition>
                 });
                 Rebalance::Assigned(handles.collect())
@@ -161,9 +154,21 @@ impl Source {
 
     fn obey(&mut self, command: Command, consumer: &StreamConsumer<Context>) {
         match command {
-            Command::Start(assignment, offset, done) => self.start(&assignment, offset, done, consumer),
+            Command::Start(assignment, offset, done) => {
+                let started = match self.holdings.held_by(&assignment) {
+                    None => Err(Fault::Transient(format!("{} is no longer assigned here", assignment.partition))),
+                    Some(held) => {
+                        held.read = Records::default();
+                        let started = assignment.restart(consumer, offset);
+                        held.started = started.is_ok();
+                        started
+                    }
+                };
+                // A worker that does not wait any more will start again.
+                let _ = done.send(started);
+            }
             Command::Resume(assignment) => {
-                if self.holdings.held_by(&assignment).is_some_and(|(_, held)| held.started) {
+                if self.holdings.held_by(&assignment).is_some_and(|held| held.started) {
                     let resumed = list_of(&assignment.partition, At::Invalid).map(|list| consumer.resume(&list));
                     settled("resuming a partition", resumed);
                 }
@@ -174,26 +179,6 @@ impl Source {
                 }
             }
         }
-    }
-
-    fn start(
-        &mut self,
-        assignment: &Arc<Assignment>,
-        offset: Offset,
-        done: oneshot::Sender<Outcome<()>>,
-        consumer: &StreamConsumer<Context>,
-    ) {
-        let started = match self.holdings.held_by(assignment) {
-            None => Err(Fault::Transient(format!("{} is no longer assigned here", assignment.partition))),
-            Some((_, held)) => {
-                held.read = Records::default();
-                let started = assignment.restart(consumer, offset);
-                held.started = started.is_ok();
-                started
-            }
-        };
-        // A worker that does not wait any more will start again.
-        let _ = done.send(started);
     }
 
     /// Takes `first` and what else was fetched already, and delivers all to the partitions.
@@ -234,7 +219,7 @@ impl Source {
     }
 
     fn failed(&mut self, error: &KafkaError, reason: &str) -> Outcome<()> {
-        let fault = explained(&format!("reading `{}`", self.topic), error, reason);
+        let fault = explained(&format!("reading `{}`", self.claim.topic), error, reason);
         let Some(code) = error.rdkafka_error_code() else { return Err(fault) };
         if concerns_the_log(code) {
             self.holdings.all_reading().for_each(|held| held.assignment.doubt(fault.clone()));
@@ -255,7 +240,7 @@ impl Source {
     /// Stops reading those of `partitions` that were started.
     fn stop_reading(&self, partitions: &[i32], consumer: &StreamConsumer<Context>) -> KafkaResult<()> {
         let mut list = TopicPartitionList::new();
-        partitions.iter().for_each(|index| _ = list.add_partition(&self.topic, *index));
+        partitions.iter().for_each(|index| _ = list.add_partition(&self.claim.topic, *index));
         unassign_held(consumer, &list)
     }
 
@@ -358,7 +343,7 @@ impl Intake for Source {
                     self.take(first.expect("a stream of messages never ends"), more, &consumer)?;
                     tokio::task::yield_now().await;
                 }
-                why = lost(&mut self.claim, &consumer) => return Ok(Rebalance::Foreign(why)),
+                why = self.claim.lost(&consumer) => return Ok(Rebalance::Foreign(why)),
                 () = until(deadline) => {}
                 () = until(self.without_brokers) => {
                     consumer.context().brokers.name_again(consumer.client());

@@ -35,15 +35,6 @@ struct Guard<T> {
     free: unsafe extern "C" fn(*mut T),
 }
 
-impl<T> Guard<T> {
-    fn new(pointer: *mut T, free: unsafe extern "C" fn(*mut T)) -> Outcome<Self> {
-        if pointer.is_null() {
-            return Err(Fault::Transient("describing a topic: librdkafka has no memory".to_owned()));
-        }
-        Ok(Self { pointer, free })
-    }
-}
-
 impl<T> Drop for Guard<T> {
     fn drop(&mut self) {
         // SAFETY: the pointer came from the constructor that `free` belongs to, and only this guard releases it.
@@ -63,22 +54,20 @@ fn describe(
     // SAFETY: `client` outlives this call, since the caller borrows the client it belongs to; `names` holds one valid C
     // string, which the collection copies; the options and the queue belong to this client and are released after use.
     let event = unsafe {
-        let topics = Guard::new(
-            sys::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len()),
-            sys::rd_kafka_TopicCollection_destroy,
-        )?;
-        let options =
-            Guard::new(sys::rd_kafka_AdminOptions_new(client, operation), sys::rd_kafka_AdminOptions_destroy)?;
+        let topics = sys::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
+        let topics = Guard { pointer: topics, free: sys::rd_kafka_TopicCollection_destroy };
+        let options = sys::rd_kafka_AdminOptions_new(client, operation);
+        let options = Guard { pointer: options, free: sys::rd_kafka_AdminOptions_destroy };
         sys::rd_kafka_AdminOptions_set_request_timeout(options.pointer, millis, ptr::null_mut(), 0);
         sys::rd_kafka_AdminOptions_set_broker(options.pointer, broker, ptr::null_mut(), 0);
-        let queue = Guard::new(sys::rd_kafka_queue_new(client), sys::rd_kafka_queue_destroy)?;
+        let queue = Guard { pointer: sys::rd_kafka_queue_new(client), free: sys::rd_kafka_queue_destroy };
         sys::rd_kafka_DescribeTopics(client, topics.pointer, options.pointer, queue.pointer);
         // A little longer than the request itself may take, so that its own time-out is reported.
         let event = sys::rd_kafka_queue_poll(queue.pointer, millis.saturating_add(1000));
         if event.is_null() {
             return Err(Fault::Transient(format!("{doing}: no answer in time")));
         }
-        Guard::new(event, sys::rd_kafka_event_destroy)?
+        Guard { pointer: event, free: sys::rd_kafka_event_destroy }
     };
     id_in(&event, doing)
 }

@@ -64,21 +64,17 @@ impl Broker {
 
     /// Deletes the records of a partition before `start`, as retention does.
     pub fn trim(&self, topic: &str, index: u32, start: u64) {
-        self.change(|state| {
-            if let Some(stored) = state.partition(topic, index) {
-                let gone = usize::try_from(start.saturating_sub(stored.start)).unwrap_or(usize::MAX);
-                stored.records.drain(..gone.min(stored.records.len()));
-                stored.start = stored.start.max(start);
-            }
+        self.change_partition(topic, index, |stored| {
+            let gone = usize::try_from(start.saturating_sub(stored.start)).unwrap_or(usize::MAX);
+            stored.records.drain(..gone.min(stored.records.len()));
+            stored.start = stored.start.max(start);
         });
     }
 
     /// Forgets the records of a partition from `end` on, as an unclean election does.
     pub fn lose_tail(&self, topic: &str, index: u32, end: u64) {
-        self.change(|state| {
-            if let Some(stored) = state.partition(topic, index) {
-                stored.records.truncate(usize::try_from(end.saturating_sub(stored.start)).unwrap_or(usize::MAX));
-            }
+        self.change_partition(topic, index, |stored| {
+            stored.records.truncate(usize::try_from(end.saturating_sub(stored.start)).unwrap_or(usize::MAX));
         });
     }
 
@@ -150,6 +146,10 @@ impl Broker {
         result
     }
 
+    fn change_partition(&self, topic: &str, index: u32, change: impl FnOnce(&mut Stored)) {
+        self.change(|state| state.partition(topic, index).map(change));
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock()
     }
@@ -169,12 +169,9 @@ impl Broker {
 
     fn log(&self, partition: &Partition) -> Outcome<Log> {
         let mut state = self.state();
-        state.answers()?;
-        let id = state.topics.get(&*partition.topic).map(|topic| topic.id.clone());
-        match (id, state.partition(&partition.topic, partition.index)) {
-            (Some(topic), Some(stored)) => Ok(Log { topic, start: Offset(stored.start), end: Offset(stored.end()) }),
-            _ => Err(Fault::Transient(format!("there is no {partition}"))),
-        }
+        let stored = state.asked(partition)?;
+        let (start, end) = (Offset(stored.start), Offset(stored.end()));
+        Ok(Log { topic: state.topics[&*partition.topic].id.clone(), start, end })
     }
 }
 
@@ -361,9 +358,7 @@ impl log::TopicReader for TopicReader {
 
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
         let mut state = self.broker.state();
-        state.answers()?;
-        let stored = state.partition(&partition.topic, partition.index);
-        let stored = stored.ok_or_else(|| Fault::Transient(format!("there is no {partition}")))?;
+        let stored = state.asked(partition)?;
         if from.0 < stored.start {
             return Err(Fault::Transient(format!("{partition} has no offset {from}")));
         }
@@ -371,16 +366,10 @@ impl log::TopicReader for TopicReader {
     }
 
     async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
-        let log = self.broker.log(partition)?;
-        let mut from = log.start;
-        loop {
-            let run = self.read(partition, from, log.end).await?;
-            let Some(last) = run.last_offset() else { return Ok(None) };
-            if let Some(found) = run.iter().find(|record| record.at >= at) {
-                return Ok(Some(found.offset));
-            }
-            from = last.next();
-        }
+        let mut state = self.broker.state();
+        let stored = state.asked(partition)?;
+        let found = stored.records.iter().position(|message| !message.is_mark && message.at >= at);
+        Ok(found.map(|nth| Offset(stored.start + nth as u64)))
     }
 
     async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {

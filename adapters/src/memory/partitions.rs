@@ -34,8 +34,6 @@ struct State {
     /// The counters that are kept, in the order in which they were first asked for.
     kept: VecDeque<(u32, CounterId)>,
     most: usize,
-    /// When each right to fill ends, by its nonce.
-    rights: BTreeMap<u128, Duration>,
     /// How many nonces and numbers were drawn so far.
     drawn: u64,
 }
@@ -60,10 +58,9 @@ impl PartitionCache {
 
     /// Drops every counter, also those that are being filled, as if their time was over.
     pub fn expire(&self) {
-        let State { partitions, kept, rights, .. } = &mut *self.state.lock();
+        let State { partitions, kept, .. } = &mut *self.state.lock();
         partitions.values_mut().for_each(|slot| slot.entries.clear());
         kept.clear();
-        rights.clear();
     }
 
     /// Drops everything, as a restart of the server does.
@@ -101,14 +98,11 @@ impl State {
 
     /// Drops the right to fill a counter if its time is over.
     fn end_right(&mut self, partition: u32, counter: &CounterId, now: Duration) {
-        // Nonces count up and every right lasts equally long, so the first one ends first.
-        while self.rights.first_key_value().is_some_and(|(_, until)| *until <= now) {
-            self.rights.pop_first();
-        }
-        if let Some(Entry::Filling(token)) = self.slot(partition).entries.get(counter).copied()
-            && !self.rights.contains_key(&token.nonce())
+        let entries = &mut self.slot(partition).entries;
+        if let Some(Entry::Filling(token)) = entries.get(counter)
+            && token.nonce() >> 64 <= now.as_nanos()
         {
-            self.slot(partition).entries.remove(counter);
+            entries.remove(counter);
         }
     }
 
@@ -136,14 +130,12 @@ impl Cache for PartitionCache {
         let now = self.origin.elapsed();
         let mut state = self.state.lock();
         state.end_right(partition, counter, now);
-        let nonce = state.draw().into();
+        // The nonce says when the right ends, and tells it from others that end then.
+        let nonce = (now + FILL).as_nanos() << 64 | u128::from(state.draw());
         let is_new = !state.slot(partition).entries.contains_key(counter);
         let token = state.slot(partition).begin_fill(counter, nonce);
-        if token.is_some() {
-            state.rights.insert(nonce, now + FILL);
-            if is_new {
-                state.keep(partition, counter);
-            }
+        if token.is_some() && is_new {
+            state.keep(partition, counter);
         }
         Ok(token)
     }

@@ -59,22 +59,6 @@ async fn each_take_over_raises_the_claim_and_finds_the_state_of_the_previous_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_claims_of_a_topic_are_read_in_order_and_missing_ones_have_no_owner() {
-    let store = Store::start().await;
-    let claims = claims(&store);
-    let (first, _) = claims.raise(&partition(120)).await.unwrap();
-    let kept = begun(&first);
-    claims.keep(&partition(120), 1, &kept).await.unwrap();
-    claims.raise(&Partition { topic: "other".into(), index: 3 }).await.unwrap();
-    let all = claims.all("likes", 130).await.unwrap();
-    assert_eq!(all.len(), 130, "more than one request takes");
-    for (index, claim) in all.into_iter().enumerate() {
-        let expected = if index == 120 { Claim { n: 1, kept: Some(kept.clone()) } } else { Claim::default() };
-        assert_eq!(claim, expected, "{index}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_raised_claim_stores_nothing_for_its_previous_owner() {
     let store = Store::start().await;
     let claims = claims(&store);

@@ -3,7 +3,6 @@
 mod crossing;
 mod properties;
 mod reading;
-mod writing;
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::Consistency;
@@ -71,4 +70,15 @@ pub(crate) async fn start() -> (Store, Counters) {
     let store = Store::start().await;
     let counters = Counters::new(&store.connection);
     (store, counters)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_of_a_deleted_counter_is_refused_and_the_counter_is_inserted_again() {
+    let (store, counters) = start().await;
+    let before = stored(&counters, "p").await;
+    store.call("DeleteItem", json!({"TableName": TABLE, "Key": key("p")})).await;
+    let after = gained(Some(&before), 3, 1, 12);
+    assert_eq!(write(&counters, &update("p", Some(&before), &after)).await, Written::Refused(None));
+    assert_eq!(write(&counters, &update("p", None, &after)).await, Written::Stored);
+    assert_eq!(write(&counters, &update("p", None, &after)).await, Written::Refused(None));
 }

@@ -8,7 +8,6 @@ use tally_adapters::Deployment;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::format::{Format, UnknownFormat};
 use tally_core::ids::ShardCount;
-use tally_emulator::{Fault, Rule};
 use tally_service::{Clock, Exit, Host, How, Running};
 use tally_testkit::{BEGAN, Store};
 
@@ -83,19 +82,11 @@ async fn no_process_creates_or_joins_a_deployment_whose_rows_have_no_configurati
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_format_ends_the_process_by_name_but_failed_checks_report_nothing() {
+async fn a_changed_format_ends_the_process_by_name() {
     let store = Store::start().await;
     Checkpoints::new(&store.connection).config(None).await.unwrap();
     let member = Member { connection: store.connection.clone(), creates: false };
     let running = Running::start(member, host());
-    running.ready().await.unwrap();
-    for fault in [Fault::Outage, Fault::Throttle, Fault::Latency { min_ms: 60_000, max_ms: 60_000 }] {
-        store.faults(["DescribeTable", "GetItem"].map(|operation| Rule::new(fault).on(operation)));
-        running.host().clock().sleep(Duration::from_secs(30)).await;
-        assert!(store.connection.tables_watch().is_whole(), "{fault:?}");
-        assert!(!running.host().readiness().report().ready, "{fault:?}: not ready while the tables do not answer");
-    }
-    store.faults([]);
     running.ready().await.unwrap();
     state_format(&store, json!({"N": "7"})).await;
     let end = running.ended().await;

@@ -1,7 +1,6 @@
 //! Rows and cells over the emulator: the effect of each write, and of repeated, late and failed ones.
 
 mod cells;
-mod failing;
 mod members;
 mod signing;
 
@@ -56,13 +55,10 @@ fn confirmed() -> Confirmed {
     Confirmed::now(Clock::starting_at(BEGAN))
 }
 
-fn key(member: &str) -> Value {
-    json!({"pk": {"S": "p#3"}, "user_id": {"S": member}})
-}
-
 /// The stored row of a member, without its key.
 async fn stored(store: &Store, member: &str) -> Value {
-    let mut row = store.item(TABLE, key(member)).await;
+    let key = json!({"pk": {"S": "p#3"}, "user_id": {"S": member}});
+    let mut row = store.item(TABLE, key).await;
     if let Some(row) = row.as_object_mut() {
         row.retain(|name, _| name != "pk" && name != "user_id");
     }

@@ -1,41 +1,10 @@
-//! Rows as readers and the change stream see them: what each counts for (its weight), and who is a member. Other tests
-//! use [`streamed`] and [`versions`], too.
+//! Rows as readers see them: what each counts for (its weight), and who is a member.
 
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::Segment;
-use tally_adapters::dynamodb::{Rows, Streams};
-use tally_core::changes::{Effect, Entry};
+use tally_adapters::dynamodb::{Rows, Segment};
 use tally_core::ids::RowKey;
-use tally_core::ports::{ChangeStream as _, Position};
-use tally_core::register::Version;
-use tally_core::tally::{Record, RecordKind, read};
 use tally_core::weight::Weight;
 use tally_testkit::Store;
-
-/// The versions before and after each change in the stream.
-pub(crate) async fn versions(store: &Store) -> Vec<[Option<Version>; 2]> {
-    let versions = |entry: Entry| match entry.effect {
-        Effect::Weighed { before, after, .. } => Some([before.v, after.v]),
-        Effect::Unreadable { .. } | Effect::Marked(_) => None,
-    };
-    streamed(store).await.iter().filter_map(Entry::of).filter_map(versions).collect()
-}
-
-/// Every parsed change record.
-pub(crate) async fn streamed(store: &Store) -> Vec<Record> {
-    let stream = Streams::new(&store.connection);
-    let label = stream.info().await.unwrap().label;
-    let mut records = Vec::new();
-    for listed in stream.shards(&label).await.unwrap() {
-        let mut at = Some(stream.iterator(&label, &listed.id, Position::Oldest).await.unwrap());
-        while let Some(iterator) = at {
-            let page = stream.records(&iterator, 100).await.unwrap();
-            records.extend(page.records.iter().filter_map(read));
-            at = page.next.filter(|_| !page.records.is_empty());
-        }
-    }
-    records
-}
 
 #[tokio::test(start_paused = true)]
 async fn rows_with_a_weight_are_read_with_it_and_only_members_are_listed() {
@@ -68,9 +37,4 @@ async fn rows_with_a_weight_are_read_with_it_and_only_members_are_listed() {
     let scanned = rows.scan(Segment { index: 0, of: 1 }, None).await.unwrap().items;
     let scanned: Vec<_> = scanned.iter().filter_map(|row| Some((row.sort.as_str(), row.weight()?.get()))).collect();
     assert_eq!(scanned, expected);
-    let records = streamed(&store).await;
-    let deltas = records.iter().map(Record::delta).sum::<i64>();
-    let unreadable =
-        records.iter().filter(|record| matches!(record.kind, RecordKind::Row(_, Effect::Unreadable { .. })));
-    assert_eq!((deltas, unreadable.count(), records.len()), (25 - Weight::MAX, 3, 7));
 }

@@ -1,17 +1,11 @@
 //! Tombstones, the rows that removed members leave. No reader of rows takes them for members.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::Rows;
-use tally_adapters::dynamodb::{MemberRow, ScannedRow, Segment};
-use tally_core::changes::{Effect, Entry};
+use tally_adapters::dynamodb::{MemberRow, Rows, ScannedRow, Segment};
 use tally_core::ids::{RowKey, UserId};
 use tally_core::time::UnixMillis;
 use tally_core::weight::{Stated, Weight};
 use tally_testkit::{BEGAN, Store, every};
-
-use crate::rows::streamed;
 
 const KEY: &str = "p#3";
 /// When the store deletes the tombstones, in seconds.
@@ -122,22 +116,4 @@ async fn a_page_that_ends_early_because_of_tombstones_is_not_the_last_one() {
     assert_eq!((found, lengths), (vec!["v".to_owned()], vec![0, 0, 1]));
     let requests = store.requests("Query") - before;
     assert!(requests <= 18 && cost < 100, "{requests} requests, {cost} half units");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_like_that_expires_by_another_attribute_makes_its_counter_unknown() {
-    let store = Store::start().await;
-    for (enabled, by) in [(false, "gone"), (true, "liked_at")] {
-        let expiry = json!({"Enabled": enabled, "AttributeName": by});
-        store.call("UpdateTimeToLive", json!({"TableName": "likes", "TimeToLiveSpecification": expiry})).await;
-        tokio::time::advance(Duration::from_secs(3_600)).await;
-    }
-    let soon = BEGAN.0 / 1_000 + 2 * 3_600 + 60;
-    put(&store, KEY, "u", ("liked_at", json!({"N": soon.to_string()}))).await;
-    tokio::time::advance(Duration::from_secs(120)).await;
-    assert_eq!(store.items("likes").await.len(), 0);
-    let effects: Vec<_> = streamed(&store).await.iter().filter_map(Entry::of).map(|entry| entry.effect).collect();
-    let member = (&user("u")).into();
-    assert!(matches!(effects[0], Effect::Weighed { .. }), "{effects:?}");
-    assert_eq!(effects[1..], [Effect::Unreadable { member }]);
 }

@@ -55,22 +55,18 @@ async fn a_ladder_is_raised_only_by_comparing_with_the_current_one(port: &Checkp
 }
 
 async fn counters_are_defined_only_by_comparing_with_the_current_ones(port: &Checkpoints) {
-    let entry = |name: &str, kind: &str| Entry {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        add: format!("{name}-add"),
-        ..Entry::default()
-    };
     let full = Entry {
+        name: "tagged".to_owned(),
+        kind: "set".to_owned(),
+        add: "tag".to_owned(),
         remove: Some("untag".to_owned()),
         subject: Some("hashtag".to_owned()),
         member: Some("post_id".to_owned()),
         topic: Some("tags".to_owned()),
-        ..entry("tagged", "set")
     };
     let list = |entries: &[Entry]| Definitions::new(entries).unwrap();
     let (none, some) = (Definitions::likes_alone(), list(std::slice::from_ref(&full)));
-    let all = list(&[full, entry("views", "sum")]);
+    let all = list(&[full, Entry::sum("views", "view", None)]);
     assert_eq!(port.definitions().await, Ok(none.clone()));
     assert_eq!(port.define(&some, &all).await, Ok(false), "they are not the ones that stand");
     assert_eq!(port.define(&none, &some).await, Ok(true));

@@ -1,8 +1,7 @@
 //! The contract of the table `recounts` on every engine: runs, the queue, the progress of audits, and the ledgers.
 
 use tally_adapters::dynamodb::{Cursor, LedgerEntry, Operation, Queued, Recounts};
-use tally_core::audit::QueueReason;
-use tally_core::audit::{AuditRun, Cause, Cost, Drift, RunRecord, RunScope, Summary};
+use tally_core::audit::{AuditRun, Cause, Cost, Drift, QueueReason, RunRecord, RunScope, Summary};
 use tally_core::ids::{RowKey, Shard};
 use tally_core::time::UnixMillis;
 

@@ -70,15 +70,9 @@ async fn every_change_is_one_record_and_a_write_without_a_change_none(env: &Env,
     let deltas: Vec<i64> = row.iter().flat_map(|(_, records)| records).map(Record::delta).collect();
     let left: &[i64] = if hides_statements() { &[] } else { &[0, 1, 0, -1] };
     assert_eq!(deltas, left, "a write that is not newer leaves no record");
-    let markers: Vec<_> = marker.into_iter().flat_map(|(_, records)| records).collect();
-    let kinds: Vec<_> = markers
-        .iter()
-        .map(|record| match &record.kind {
-            RecordKind::Row(_, Effect::Marked(nonce)) => *nonce,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(kinds, [Nonce(7), Nonce(8)]);
+    let markers: Vec<_> = marker.iter().flat_map(|(_, records)| records).map(|record| &record.kind).collect();
+    let [RecordKind::Row(_, first), RecordKind::Row(_, second)] = markers[..] else { panic!("{markers:?}") };
+    assert_eq!([first, second], [&Effect::Marked(Nonce(7)), &Effect::Marked(Nonce(8))]);
 }
 
 async fn reading_resumes_after_a_position(env: &Env, label: &StreamLabel) {

@@ -17,7 +17,7 @@ use tally_core::ports::Outcome;
 
 use super::super::checkpoints::key;
 use super::super::item::{Attribute, Item, Reader, item, number, number_set, text};
-use super::super::table::{Conditional, Consistency, Values};
+use super::super::table::{Consistency, Values};
 use super::Changes;
 
 const STANDING: &str = "changes/standing/";
@@ -113,7 +113,7 @@ impl Changes {
     /// The table cannot be read, or one of the items.
     pub async fn standings(&self, partitions: u32) -> Outcome<BTreeMap<u32, StandingAt>> {
         let ids = (0..partitions).map(|partition| (format!("{STANDING}{partition}"), partition));
-        self.table().find_all("id", ids, Consistency::Strong, decode_standing).await
+        self.table().find_all(("id", Item::new()), ids, Consistency::Strong, decode_standing).await
     }
 
     /// Stores the fold's statement about a partition if the stored one has the revision before. Otherwise returns the
@@ -125,14 +125,10 @@ impl Changes {
         let mut values = Values::default();
         let before = Some(stated.revision - 1).filter(|before| *before > 0);
         let same = values.same("revision", before.map(number));
-        match self.table().put_if(encode_stated(partition, stated), &same, values).await? {
-            Conditional::Done(_) => Ok(Ok(())),
-            Conditional::Refused(None) => Ok(Err(None)),
-            Conditional::Refused(Some(item)) => {
-                let stands = decode_stated(&self.table().reader(&item))?;
-                Ok(if stands == *stated { Ok(()) } else { Err(Some(stands)) })
-            }
-        }
+        let put = self.table().put_if(encode_stated(partition, stated), &same, values).await?;
+        let Err(found) = put else { return Ok(Ok(())) };
+        let stands = found.map(|found| decode_stated(&self.table().reader(&found))).transpose()?;
+        Ok(if stands.as_ref() == Some(stated) { Ok(()) } else { Err(stands) })
     }
 
     /// Returns where a reader of a partition begins. `None`: nothing is stored, and it begins at the beginning of the
@@ -152,7 +148,7 @@ impl Changes {
     pub async fn store_position(&self, partition: u32, position: &Position) -> Outcome<bool> {
         let condition = "attribute_not_exists(#at) OR #at<:at";
         let put = self.table().put_if(encode(partition, position), condition, [(":at", number(position.at))]);
-        Ok(put.await?.is_done())
+        Ok(put.await?.is_ok())
     }
 }
 

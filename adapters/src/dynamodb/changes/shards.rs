@@ -8,9 +8,9 @@ use tally_core::relay::Fed;
 use tally_core::shards::{Lease, Worker};
 use tally_core::time::UnixMillis;
 
-use super::super::checkpoints::{key, under};
+use super::super::checkpoints::key;
 use super::super::item::{Item, Reader, item, number, text};
-use super::super::table::{Conditional, Values};
+use super::super::table::Values;
 use super::Changes;
 
 const SHARD: &str = "changes/shard/";
@@ -85,9 +85,13 @@ impl Changes {
         self.shards_under(SHARD).await
     }
 
+    /// Reads the whole table, which is small: a claim per Kafka partition, an item per topic and an item per stream
+    /// shard of the last days.
     async fn shards_under(&self, prefix: &str) -> Outcome<Vec<StoredShard>> {
-        let found = under(&self.connection, prefix).await?;
-        let mut shards = found.iter().map(|item| decode(&self.table().reader(item))).collect::<Outcome<Vec<_>>>()?;
+        let scan = self.table().scan(None).filter_expression("begins_with(#id,:prefix)");
+        let scan = scan.expression_attribute_names("#id", "id").expression_attribute_values(":prefix", text(prefix));
+        let mut shards = Vec::new();
+        Box::pin(self.table().scan_all(scan, |item| decode(item).map(|shard| shards.push(shard)))).await?;
         shards.sort_by(|one, other| one.shard.cmp(&other.shard));
         Ok(shards)
     }
@@ -104,7 +108,7 @@ impl Changes {
             "fed": fed.to.map(|to| text(to.as_str())),
             "parent": parent.map(|parent| text(parent.as_str())),
         };
-        self.table().put_new(begun, "id", decode).await
+        self.table().put_new(begun, decode).await
     }
 
     /// Stores how far a stream shard is in the log, and returns what is stored then. Position and time each only go
@@ -126,9 +130,7 @@ impl Changes {
                     condition += &format!("(attribute_not_exists(#fed) OR #fed<={to})");
                 }
             }
-            let Conditional::Refused(found) =
-                self.table().update_if(key(&id(shard)), &update, &condition, values).await?
-            else {
+            let Err(found) = self.table().update_if(key(&id(shard)), &update, &condition, values).await? else {
                 return Ok(fed);
             };
             let stored = decode_fed(&self.table().reader(&self.required(shard, found)?))?;
@@ -181,10 +183,7 @@ impl Changes {
         };
         let update = "SET #owner=:ours,#beat=if_not_exists(#beat,:none)+:one";
         let leased = self.table().update_if(key(&id(shard)), update, &condition.join(" AND "), values).await;
-        let stands = match leased? {
-            Conditional::Done(item) => item,
-            Conditional::Refused(found) => self.required(shard, found)?,
-        };
+        let stands = leased?.or_else(|found| self.required(shard, found))?;
         let lease = decode_lease(&self.table().reader(&stands))?;
         Ok(lease.filter(|lease| lease.holder == *holder))
     }

@@ -53,13 +53,13 @@ pub(in crate::kafka) fn sign(list: &mut TopicPartitionList, deployment: &str) {
     }
 }
 
-/// A deployment, the group that it reads as, and the question about it.
+/// The group of a member, the deployment that reads as it, and the question about them.
 #[derive(Default)]
 pub(super) struct Claim {
-    pub(super) topic: Arc<str>,
-    pub(super) group: Arc<str>,
-    /// What tells the deployment from any other.
-    pub(super) deployment: Arc<str>,
+    pub(super) topic: Box<str>,
+    pub(super) group: Box<str>,
+    /// What tells the deployment from any other. Where it is not known, nobody claims the group.
+    pub(super) deployment: Option<Arc<str>>,
     pub(super) again: Option<Instant>,
     pub(super) asking: Option<JoinHandle<Outcome<()>>>,
 }
@@ -67,15 +67,15 @@ pub(super) struct Claim {
 impl Claim {
     /// Notes that partitions were assigned, so that the group is asked again.
     pub(super) fn assigned(&mut self) {
-        self.again = Some(Instant::now() + AGAIN);
+        self.again = self.deployment.is_some().then(|| Instant::now() + AGAIN);
     }
 
     /// Returns a fatal fault where the group has read the topic for another deployment. Several calls share one
     /// question, so this is cancel safe.
     pub(super) async fn ask(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Outcome<()> {
+        let Some(deployment) = self.deployment.clone() else { return Ok(()) };
         let asking = self.asking.get_or_insert_with(|| {
-            let (topic, group, deployment) = (self.topic.clone(), self.group.clone(), self.deployment.clone());
-            let consumer = Arc::clone(consumer);
+            let (topic, group, consumer) = (self.topic.clone(), self.group.clone(), Arc::clone(consumer));
             tokio::task::spawn_blocking(move || check(&consumer, &topic, &group, &deployment))
         });
         let answer = asking.await;
@@ -83,8 +83,8 @@ impl Claim {
         answer.map_err(|error| Fault::Transient(format!("asking the group: {error}")))?
     }
 
-    /// Waits until the group has to be left, and returns why. Asks again later where a broker does not answer. Cancel
-    /// safe.
+    /// Waits until the group has to be left, and returns why: for ever where nobody claims the group. Asks again later
+    /// where a broker does not answer. Cancel safe.
     pub(super) async fn lost(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> String {
         loop {
             until(self.again).await;
@@ -97,14 +97,5 @@ impl Claim {
                 Err(_) => self.assigned(),
             }
         }
-    }
-}
-
-/// Waits until the group has to be left, and returns why. Waits for ever where no deployment claims the group. Cancel
-/// safe.
-pub(super) async fn lost(claim: &mut Option<Claim>, consumer: &Arc<StreamConsumer<Context>>) -> String {
-    match claim {
-        Some(claim) => claim.lost(consumer).await,
-        None => std::future::pending().await,
     }
 }

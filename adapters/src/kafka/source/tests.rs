@@ -5,6 +5,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use tally_core::ports::Producer as _;
 use tally_core::ports::log::{self, Outgoing};
+use tally_core::topic::Offset;
 
 use super::super::Producer;
 use super::super::owned::QUEUE_WEIGHT;
@@ -155,23 +156,6 @@ async fn a_deployment_does_not_join_the_group_of_another() {
     Box::new(again).leave().await;
 }
 
-/// Takes the next rebalance, and commits an offset for each assigned partition, which signs it. Returns why the group
-/// has to be left, if it has.
-async fn begun(source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>) -> Option<String> {
-    match rebalance(source).await {
-        Rebalance::Assigned(partitions) => {
-            partitions.iter().for_each(|partition| partition.finished(Offset(0)));
-            held.extend(partitions);
-            None
-        }
-        Rebalance::Revoked(..) => {
-            held.clear();
-            None
-        }
-        Rebalance::Foreign(why) => Some(why),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "night: waits for a group of the in-process Kafka"]
 async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() {
@@ -183,8 +167,14 @@ async fn of_two_deployments_that_join_one_group_at_once_each_is_told_and_ends() 
     let are_told = [Cell::new(false), Cell::new(false)];
     let told = async |source: &mut Source, held: &mut Vec<Arc<dyn OwnedPartition>>, nth: usize| {
         let why = loop {
-            if let Some(why) = begun(source, held).await {
-                break why;
+            match rebalance(source).await {
+                Rebalance::Assigned(partitions) => {
+                    // A commit signs the offset.
+                    partitions.iter().for_each(|partition| partition.finished(Offset(0)));
+                    held.extend(partitions);
+                }
+                Rebalance::Revoked(..) => held.clear(),
+                Rebalance::Foreign(why) => break why,
             }
         };
         are_told[nth].set(true);

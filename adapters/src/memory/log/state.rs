@@ -95,6 +95,13 @@ impl State {
         self.topics.get_mut(topic)?.partitions.get_mut(index as usize)
     }
 
+    /// Returns a partition that the broker is asked about.
+    pub(super) fn asked(&mut self, partition: &Partition) -> Outcome<&mut Stored> {
+        self.answers()?;
+        let stored = self.partition(&partition.topic, partition.index);
+        stored.ok_or_else(|| Fault::Transient(format!("there is no {partition}")))
+    }
+
     pub(super) fn append(&mut self, record: Outgoing<'_>, at: UnixMillis) -> Outcome<Written> {
         let topic = self.topics.get_mut(record.topic);
         let topic = topic.ok_or_else(|| Fault::Transient(format!("there is no topic `{}`", record.topic)))?;

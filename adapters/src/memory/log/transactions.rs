@@ -48,11 +48,8 @@ impl Broker {
 
     /// Appends the mark that ends a transaction: a record with an offset that no read returns.
     pub fn end_transaction(&self, topic: &str, index: u32) {
-        self.change(|state| {
-            if let Some(stored) = state.partition(topic, index) {
-                stored.records.push(Message { is_mark: true, ..Message::default() });
-            }
-        });
+        let mark = Message { is_mark: true, ..Message::default() };
+        self.change_partition(topic, index, |stored| stored.records.push(mark));
     }
 }
 

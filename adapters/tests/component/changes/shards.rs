@@ -111,11 +111,8 @@ async fn a_lease_belongs_to_one_worker_until_it_is_no_longer_renewed_or_is_retur
 
     store.faults([Rule::new(Injected::DropReply).on("UpdateItem").nth(1)]);
     assert!(changes.lease(&shard("a"), &other, lease(&other, 3).as_ref()).await.is_err());
-    assert_eq!(
-        changes.lease(&shard("a"), &other, lease(&other, 3).as_ref()).await,
-        Ok(lease(&other, 4)),
-        "it was renewed"
-    );
+    let again = changes.lease(&shard("a"), &other, lease(&other, 3).as_ref()).await;
+    assert_eq!(again, Ok(lease(&other, 4)), "it was renewed");
     changes.release(&shard("a"), &one).await.unwrap();
     assert_eq!(stored(&changes, "a").await.lease, lease(&other, 4), "only its holder gives it back");
     for _ in 0..2 {

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
-use tally_adapters::dynamodb::Consistency;
-use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::counters::Written;
+use tally_adapters::dynamodb::{Consistency, Segment};
 use tally_core::fault::Fault;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
 use tally_testkit::{BEGAN, every};

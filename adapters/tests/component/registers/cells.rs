@@ -5,13 +5,10 @@ use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Registers};
 use tally_core::fault::Fault;
 use tally_core::ids::RowKey;
 use tally_core::register::Cell;
-use tally_core::tally::Record;
 use tally_core::topic::Partition;
 use tally_emulator::{Fault as Injected, Rule};
-use tally_testkit::Store;
 
 use super::{TABLE, confirmed, start, version};
-use crate::rows::{streamed, versions};
 
 fn partition() -> Partition {
     Partition { topic: "likes".into(), index: 7 }
@@ -36,27 +33,6 @@ async fn read(registers: &Registers, shard: u16) -> Option<Cell> {
 async fn advance(registers: &Registers, from: Option<Cell>, to: Cell) -> Advanced {
     let update = CellUpdate { key: key(7), from, to };
     registers.advance_cells(&partition(), &[update], confirmed()).await.remove(0)
-}
-
-/// The sum of the cells according to the stream.
-async fn counted(store: &Store) -> i64 {
-    streamed(store).await.iter().map(Record::delta).sum()
-}
-
-#[tokio::test(start_paused = true)]
-async fn repeating_an_update_whose_answer_was_lost_adds_nothing() {
-    let (store, registers) = start().await;
-    for (from, to, statement) in [(None, cell(5, 3), "PartiQLInsert"), (Some(cell(5, 3)), cell(9, 4), "PartiQLUpdate")]
-    {
-        store.faults([Rule::new(Injected::DropReply).on(statement).nth(1)]);
-        let lost = advance(&registers, from, to).await;
-        assert!(matches!(lost, Advanced::Failed(Fault::Transient(_))), "{lost:?}");
-        let stands = from.map(|_| to);
-        assert_eq!(advance(&registers, from, to).await, Advanced::Refused(stands));
-    }
-    assert_eq!((read(&registers, 7).await, counted(&store).await), (Some(cell(9, 4)), 9));
-    let [first, second] = [3, 4].map(|offset| Some(version(offset)));
-    assert_eq!(versions(&store).await, [[None, first], [first, second]]);
 }
 
 #[tokio::test(start_paused = true)]

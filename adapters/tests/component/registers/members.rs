@@ -1,23 +1,20 @@
-//! Rows of members: the newest event decides, whatever is stored and in whatever order writes arrive.
+//! Rows of members: the newest event decides, whatever is stored and in whatever order writes arrive. Also requests
+//! that fail as a whole.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::registers::Registers;
-use tally_core::changes::Entry;
 use tally_core::fault::Fault;
-use tally_core::register::{Answer, Change, Member, Progress, Version, Write};
-use tally_core::tally::Record;
+use tally_core::register::{Answer, Change, Member, Version, Write};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
-use tally_emulator::Config;
-use tally_testkit::{BEGAN, Store};
+use tally_emulator::{Fault as Injected, Rule};
 
 use super::{
-    GONE, TABLE, confirmed, key, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_all,
-    write_of,
+    GONE, confirmed, like, like_from, liked, start, stored, tombstone, unlike, version, write, write_all, write_of,
 };
-use crate::rows::{streamed, versions};
 
 #[tokio::test(start_paused = true)]
 async fn versions_are_compared_as_numbers_across_generations_and_partitioners() {
@@ -29,44 +26,11 @@ async fn versions_are_compared_as_numbers_across_generations_and_partitioners() 
     let most = (1 << 48) - 1;
     let rising = [(0, false, 9), (0, false, 10), (0, true, 9), (0, true, most), (1, false, 0), (32_767, true, most)];
     for (generation, routed, offset) in rising {
-        assert_eq!(
-            write(&registers, at(generation, routed, offset)).await,
-            Ok(Answer::Stored),
-            "{generation} {offset}"
-        );
+        let written = write(&registers, at(generation, routed, offset)).await;
+        assert_eq!(written, Ok(Answer::Stored), "{generation} {offset}");
     }
     assert_eq!(stored(&store, "u").await["v"]["N"], json!(u64::MAX.to_string()));
     assert_eq!(write(&registers, at(1, true, 5)).await, Ok(Answer::Older(Version::new(32_767, true, Offset(most)))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_entry_has_both_versions_a_tombstone_weighs_nothing_and_a_like_again_adds_one() {
-    let (store, registers) = start().await;
-    let mut deltas = Vec::new();
-    for event in [unlike("u", 1), like("u", 2), like("u", 3), unlike("u", 4), unlike("u", 5), like("u", 6)] {
-        assert_eq!(write(&registers, event).await, Ok(Answer::Stored));
-        deltas.push(streamed(&store).await.iter().map(Record::delta).sum::<i64>());
-    }
-    assert_eq!(deltas, [0, 1, 1, 0, 0, 1]);
-    let v = |offset| Some(version(offset));
-    assert_eq!(versions(&store).await, [[v(1), v(2)], [v(3), v(4)], [v(5), v(6)]], "what weighs as before is no entry");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_store_deletes_an_expired_tombstone_but_never_a_row_that_was_liked_again() {
-    let (store, registers) = start().await;
-    let gone = BEGAN.0 / 1_000 + 3_600;
-    for event in [like("u", 1), unlike("u", 2), like("w", 3), unlike("w", 4), like("w", 5)] {
-        assert_eq!(write_all(&registers, &[event], gone, confirmed()).await, [Ok(Answer::Stored)]);
-    }
-    tokio::time::advance(Duration::from_secs(3_599)).await;
-    assert_eq!(stored(&store, "u").await["gone"]["N"], json!(gone.to_string()));
-    tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (json!(null), liked(5)));
-    let records = streamed(&store).await;
-    assert_eq!(records.iter().filter_map(Entry::of).count(), 5, "the relay sends nothing of a deleted tombstone");
-    assert_eq!(records.iter().map(Record::delta).sum::<i64>(), 1);
-    assert_eq!(write(&registers, like("u", 6)).await, Ok(Answer::Stored));
 }
 
 /// The row that a write leaves.
@@ -112,42 +76,41 @@ async fn one_request_can_contain_every_kind_of_write_on_every_kind_of_row() {
     assert_eq!(store.requests("BatchExecuteStatement"), 4, "two each time");
 }
 
+fn likes(count: usize) -> Vec<Arc<Write>> {
+    (0..count).map(|n| like(&n.to_string(), 1)).collect()
+}
+
 #[tokio::test(start_paused = true)]
-async fn first_likes_need_one_request_and_an_empty_list_none() {
-    let (store, registers) = start().await;
-    let writes: Vec<_> = (0..Progress::STATEMENTS).map(|n| like(&n.to_string(), 1)).collect();
-    assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Ok(Answer::Stored); 25]);
-    assert_eq!(write_all(&registers, &[], GONE, confirmed()).await, []);
+async fn a_request_without_an_answer_has_unknown_outcomes_and_is_not_sent_again() {
+    let (store, _) = start().await;
+    let registers = Registers::new(&store.repeating(3));
+    store.faults([Rule::new(Injected::DropReply).on("BatchExecuteStatement").nth(1)]);
+    for written in write_all(&registers, &likes(3), GONE, confirmed()).await {
+        assert!(matches!(written, Err(Fault::Transient(_))), "{written:?}");
+    }
     assert_eq!(store.requests("BatchExecuteStatement"), 1);
+    assert_eq!(write_all(&registers, &likes(3), GONE, confirmed()).await, vec![Ok(Answer::Older(version(1))); 3]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_without_a_version_is_named_and_not_overwritten() {
+async fn a_request_that_is_refused_as_a_whole_is_sent_again_statement_by_statement() {
     let (store, registers) = start().await;
-    assert_eq!(write(&registers, like("u", 1)).await, Ok(Answer::Stored));
-    store.edit(TABLE, key("u"), "v", json!(null)).await;
-    for event in [like("u", 2), unlike("u", 2)] {
-        let written = write(&registers, event).await;
-        let Err(fault) = &written else { panic!("{written:?}") };
-        let message = "refused: table likes, item pk \"p#3\", user_id \"u\", post_id \"p\": v: missing";
-        assert_eq!((fault.class(), fault.to_string().as_str()), ("poison", message));
-    }
+    // Two statements about one row are a validation error, which affects every other statement of their request.
+    let writes = [like("u", 1), like("w", 1), like("u", 2)];
+    assert_eq!(write_all(&registers, &writes, GONE, confirmed()).await, vec![Ok(Answer::Stored); 3]);
+    assert_eq!((stored(&store, "u").await, stored(&store, "w").await), (liked(2), liked(1)));
+    assert_eq!(store.requests("BatchExecuteStatement"), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_like_costs_one_write_unit_and_replacing_a_row_two() {
-    let store = Store::with(Config { key_write_units: Some(20), ..Config::default() }).await;
-    let registers = Registers::new(&store.connection);
-    for (offset, members, paid) in [(1, 25, 20), (2, 12, 8)] {
-        tokio::time::advance(Duration::from_secs(2)).await;
-        let writes: Vec<_> = (0..members).map(|n| like(&n.to_string(), offset)).collect();
-        let mut stored = 0;
-        for written in write_all(&registers, &writes, GONE, confirmed()).await {
-            match written {
-                Ok(Answer::Stored) => stored += 1,
-                written => assert!(matches!(written, Err(Fault::Throttled(_))), "{written:?}"),
-            }
-        }
-        assert_eq!(stored, paid, "twenty units: of the second ones, twelve find the rows that are there");
-    }
+async fn a_row_that_appears_or_disappears_between_two_statements_is_written_from_the_beginning() {
+    let (store, registers) = start().await;
+    assert_eq!(write(&registers, unlike("u", 1)).await, Ok(Answer::Stored));
+    // The tombstone expires while the first statement is under way.
+    tokio::time::advance(Duration::from_secs(24 * 3_600 - 1)).await;
+    store.faults([Rule::new(Injected::Latency { min_ms: 2_000, max_ms: 2_000 }).on("BatchExecuteStatement").nth(2)]);
+    let written = write(&registers, like("u", 2)).await;
+    assert!(matches!(written, Err(Fault::Transient(_))), "{written:?}");
+    assert_eq!(write(&registers, like("u", 2)).await, Ok(Answer::Stored));
+    assert_eq!(stored(&store, "u").await, liked(2));
 }

@@ -147,16 +147,9 @@ impl Engine for Librdkafka {
     }
 }
 
-/// Librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else with its in-process cluster.
-pub(crate) async fn kafka(partitions: u32) -> Librdkafka {
-    if std::env::var_os(BROKERS).is_some() {
-        Librdkafka::elsewhere(partitions).await
-    } else {
-        Librdkafka::in_process(partitions)
-    }
-}
-
-/// The in-memory log, and a Kafka.
+/// The in-memory log, and librdkafka with the brokers in `TALLY_TEST_BROKERS`, or else with its in-process cluster.
 pub(crate) async fn engines() -> [Box<dyn Engine>; 2] {
-    [Box::new(Twin::new(PARTITIONS)), Box::new(kafka(PARTITIONS).await)]
+    let is_elsewhere = std::env::var_os(BROKERS).is_some();
+    let kafka = if is_elsewhere { Librdkafka::elsewhere(PARTITIONS).await } else { Librdkafka::in_process(PARTITIONS) };
+    [Box::new(Twin::new(PARTITIONS)), Box::new(kafka)]
 }

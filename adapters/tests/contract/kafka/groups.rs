@@ -4,30 +4,11 @@ use std::collections::BTreeSet;
 
 use futures_util::future::select_all;
 use tally_core::ports::TopicReader as _;
-use tally_core::ports::log::Revocation;
 use tally_core::topic::{Offset, Partition};
 
-use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin, kafka};
+use super::engine::{Engine, Librdkafka, PARTITIONS, PATIENCE, Twin};
 use super::fill;
 use super::member::Member;
-
-async fn share_and_leave(engine: &dyn Engine) {
-    let mut one = Member::alone(engine).await;
-    let mut two = Member::new(engine);
-    let half = PARTITIONS as usize / 2;
-    one.polled(two.owns(half)).await;
-    assert_eq!(one.owned.len(), half);
-    assert!(one.owned.keys().all(|index| !two.owned.contains_key(index)));
-    assert!(one.ended.iter().all(|(over, _)| *over == Revocation::Revoked), "{:?}", one.ended);
-    tokio::join!(two.leave(), one.owns(PARTITIONS as usize));
-    one.leave().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: waits for a group of the in-process Kafka"]
-async fn members_of_a_kafka_group_share_the_partitions_and_a_leaving_member_returns_its_own() {
-    share_and_leave(&kafka(PARTITIONS).await).await;
-}
 
 /// Each partition has one owner, which reads it from its first record on, and no member has more than its share.
 async fn share(members: &mut [Member], partitions: usize) {

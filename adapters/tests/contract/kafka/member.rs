@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tally_core::ports::log::{Rebalance, Revocation};
+use tally_core::ports::log::Rebalance;
 use tally_core::ports::{Intake, Outcome, OwnedPartition};
 use tally_core::topic::Offset;
 
@@ -13,12 +13,11 @@ use super::engine::{Engine, PARTITIONS, PATIENCE};
 pub(crate) struct Member {
     pub(crate) intake: Box<dyn Intake>,
     pub(crate) owned: BTreeMap<u32, Arc<dyn OwnedPartition>>,
-    pub(crate) ended: Vec<(Revocation, u32)>,
 }
 
 impl Member {
     pub(crate) fn new(engine: &dyn Engine) -> Self {
-        Self { intake: engine.join(), owned: BTreeMap::new(), ended: Vec::new() }
+        Self { intake: engine.join(), owned: BTreeMap::new() }
     }
 
     /// A member that owns every partition.
@@ -33,11 +32,8 @@ impl Member {
             Ok(Rebalance::Assigned(partitions)) => {
                 self.owned.extend(partitions.into_iter().map(|owned| (owned.partition().index, owned)));
             }
-            Ok(Rebalance::Revoked(over, partitions)) => {
-                for partition in partitions {
-                    self.ended.push((over, partition.index));
-                    self.owned.remove(&partition.index);
-                }
+            Ok(Rebalance::Revoked(_, partitions)) => {
+                self.owned.retain(|index, _| !partitions.iter().any(|partition| partition.index == *index));
             }
             Ok(Rebalance::Foreign(why)) => panic!("{why}"),
             Err(fault) => assert!(fault.is_retryable(), "{fault}"),

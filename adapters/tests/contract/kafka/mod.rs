@@ -18,7 +18,7 @@ use tally_core::time::UnixMillis;
 use tally_core::topic::{Offset, Partition, TopicId};
 use tokio::time::Instant;
 
-use self::engine::{Engine, Librdkafka, PARTITIONS, Twin, engines, kafka};
+use self::engine::{Engine, Librdkafka, PARTITIONS, Twin, engines};
 use self::member::Member;
 
 fn record<'a>(topic: &'a str, partition: u32, value: &'a [u8]) -> Outgoing<'a> {
@@ -237,14 +237,6 @@ async fn topic_id(engine: &Librdkafka, topic: &str) -> TopicId {
     id
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn topics_with_different_names_have_different_ids() {
-    let engine = kafka(1).await;
-    let other = format!("{}-other", engine.topic());
-    engine.create_topic(&other, 1).await;
-    assert_ne!(topic_id(&engine, engine.topic()).await, topic_id(&engine, &other).await);
-}
-
 /// The in-process cluster has no topic ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
@@ -257,26 +249,6 @@ async fn a_recreated_topic_has_another_id() {
     assert_eq!(deleted.unwrap(), topic);
     engine.create_topic(topic, 1).await;
     assert_ne!(topic_id(&engine, topic).await, before);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "night: waits for a group of the in-process Kafka"]
-async fn a_worker_that_stops_reading_pauses_its_partition_but_keeps_the_membership() {
-    let engine = kafka(1).await;
-    let producer = engine.producer();
-    let value = vec![b'x'; 4000];
-    // This is less than the 5 MiB that the in-process cluster keeps, and more than a queue holds.
-    for _ in 0..1100 {
-        producer.send(record(engine.topic(), 0, &value)).await.unwrap();
-    }
-    let mut member = Member::new(&engine);
-    member.owns(1).await;
-    member.start(0, 0).await;
-    member.polled(tokio::time::sleep(Duration::from_secs(2))).await;
-    let all: Vec<u64> = (0..1100).collect();
-    assert_eq!(member.read(0, 1100).await, all, "a pause loses nothing and repeats nothing");
-    assert!(member.ended.is_empty());
-    member.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

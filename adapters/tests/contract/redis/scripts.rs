@@ -132,10 +132,13 @@ impl<C: Cache> Side<C> {
         }
     }
 
-    /// Everything but the number of the take-over, which is random.
+    /// Everything but the number of the take-over, which is random. Of the last token, the sequence number at which it
+    /// was given: a late copy of the request gets another token once the fold has written.
     async fn got(&self) -> String {
         let Got { taken, stated, values } = self.cache.get(self.partition, &self.posts).await.unwrap();
-        format!("{:?} {stated:?} {values:?}", taken.map(|taken| taken.of))
+        let token = self.tokens.last().map(|(_, token)| token.to_string());
+        let sequence = token.as_ref().and_then(|token| token.split(':').nth(2));
+        format!("{:?} {stated:?} {values:?} {sequence:?}", taken.map(|taken| taken.of))
     }
 }
 
