@@ -162,7 +162,7 @@ pub struct LoadArgs {
 /// What is said of a shorter `--stream-retention`.
 const TOO_SHORT: &str = "must be at least 1m, or records are gone before they are read";
 
-/// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
+/// The most pairs of a post and a user: each may become a row of likes and one of retweets, and each row is in the ledger.
 const MOST_PAIRS: u64 = 1 << 28;
 
 /// The ports that are taken before anything starts.

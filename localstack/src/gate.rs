@@ -205,7 +205,7 @@ pub(crate) struct LedgerProducer {
 
 /// The load's post that a record adds views to, and how many.
 fn view(record: &Outgoing<'_>, counters: &Counters, names: &Names) -> Option<(usize, u32)> {
-    let views = counters.definition(Counted::Views)?;
+    let views = counters.ours.get(&Counted::Views)?;
     let event = decode_value(record.value, UnixMillis(0), &counters.all).ok()?;
     let Deed::Amount(amount) = event.deed else { return None };
     let post = names.post_index(event.subject())?;

@@ -167,7 +167,7 @@ impl Observer {
         let ledger = &self.local.ledger;
         let ranked = ledger.names.load_posts.min(RANKED);
         let mut posts: Vec<usize> = (0..ranked).collect();
-        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes.count(*post)));
+        posts.sort_by_cached_key(|post| std::cmp::Reverse(ledger.likes(*post)));
         posts.truncate(POSTS);
         posts.iter().map(|post| ledger.names.posts[*post].to_string()).collect()
     }

@@ -10,7 +10,7 @@ use tally_core::ports::{ChangeStream as _, Position};
 use tally_core::tally::read;
 use tokio::time::Instant;
 
-use crate::counters::Counted;
+use crate::local::Local;
 use crate::oracle::{Oracle, Sums};
 use crate::probe::Client;
 use crate::services::WINDOWS;
@@ -180,24 +180,14 @@ impl Verify<'_> {
 
     /// Regions of the load's members, by its ledger and by the rows' changes.
     fn stream_with_ledger(&self, oracle: &Oracle, differences: &mut Differences) {
-        let ledger = &self.0.ledger;
+        let Local { ledger, counters, .. } = self.0;
         let names = &ledger.names;
-        for counted in self.0.counters.defined() {
-            let Some(definition) = self.0.counters.definition(counted) else { continue };
+        for (counted, definition) in &counters.ours {
             for (index, region) in names.regions.iter().enumerate() {
                 let by_stream = oracle.totals(&definition.name, Some(region));
-                let mut made = BTreeMap::<usize, i64>::new();
-                if matches!(counted, Counted::Replies | Counted::Uses) {
-                    let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
-                    of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
-                }
-                let users = |subject| ledger.users(counted).count_from(subject, index);
-                for (subject, id) in names.subjects(counted).iter().enumerate() {
-                    let said = match counted {
-                        Counted::Likes | Counted::Retweets => i64::try_from(users(subject)).unwrap_or(i64::MAX),
-                        Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
-                        Counted::Views => 0,
-                    };
+                for (subject, id) in names.subjects(*counted).iter().enumerate() {
+                    let members = ledger.members(*counted, subject);
+                    let said: i64 = members.values().filter(|from| **from == index).map(|_| 1).sum();
                     let there = by_stream.get(id).copied().unwrap_or(0);
                     if said != there {
                         let name = counted.name();
