@@ -110,6 +110,15 @@ fn claims(world: &World) -> [Claim; 2] {
     [claims[0].1, claims[1].1]
 }
 
+/// Checks that no list is exact now, for this reason, and that each is again once a window has passed.
+fn leaves_one_window_after_the_other(world: &mut World, reason: Reason) {
+    assert_eq!(claims(world), [Claim::Unknown(reason); 2]);
+    world.settle(130);
+    assert_eq!(claims(world), [Claim::Exact, Claim::Unknown(reason)]);
+    world.settle(600);
+    assert_eq!(claims(world), [Claim::Exact; 2]);
+}
+
 #[test]
 fn nothing_is_published_before_the_end_that_the_log_had_at_the_start() {
     let mut world = World::settled();
@@ -161,30 +170,9 @@ fn a_late_change_is_counted_and_lists_are_inexact_for_a_window() {
     // No list that is called exact contains it: earlier ones were made without it, and it has left the later ones.
     world.changes[0].second = 0;
     world.settle(2);
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Clock); 2]);
     let top = world.shelf.top(&likes(None), window("10m"), 3).unwrap();
     assert_eq!(top.list.items[0].count(), 1, "it is counted");
-    world.settle(130);
-    assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Clock)]);
-    world.settle(600);
-    assert_eq!(claims(&world), [Claim::Exact; 2]);
-}
-
-#[test]
-fn a_change_can_be_late_for_the_very_first_moment() {
-    let mut world = World::new();
-    while world.readers[0].publishing.is_none() {
-        world.now += 1;
-        world.feed(false);
-        world.answer(0);
-        world.deliver(0, 9);
-    }
-    world.happen_at(0, None, Some(0), world.readers[0].machine.published());
-    world.feed(false);
-    world.deliver(0, 9);
-    world.acknowledge(0);
-    world.settle(3);
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Clock); 2]);
+    leaves_one_window_after_the_other(&mut world, Reason::Clock);
 }
 
 #[test]
@@ -207,9 +195,7 @@ fn an_unreadable_weight_makes_lists_inexact_while_it_is_in_the_window() {
     let mut world = World::settled();
     world.unreadable();
     world.settle(3);
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
-    world.settle(700);
-    assert_eq!(claims(&world), [Claim::Exact; 2]);
+    leaves_one_window_after_the_other(&mut world, Reason::Loss);
 }
 
 #[test]
@@ -235,11 +221,8 @@ fn lists_are_young_until_their_windows_lie_in_the_part_of_the_log_that_was_read(
     world.trim(0, 5);
     world.replace(0);
     world.settle(20);
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Young); 2], "the loss was announced before that");
-    world.settle(130);
-    assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Young)]);
-    world.settle(600);
-    assert_eq!(claims(&world), [Claim::Exact; 2]);
+    // The loss was announced before the part that was read.
+    leaves_one_window_after_the_other(&mut world, Reason::Young);
 }
 
 #[test]
@@ -259,17 +242,6 @@ fn lists_are_exact_at_once_if_the_log_reaches_back_beyond_their_windows() {
 }
 
 #[test]
-fn a_loss_after_the_point_where_reading_begins_is_noticed() {
-    let mut world = World::settled();
-    world.lose(None);
-    world.settle(5);
-    world.trim(0, 15);
-    world.replace(0);
-    world.settle(3);
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Loss); 2]);
-}
-
-#[test]
 fn a_log_that_lost_its_end_before_the_stored_position_counts_as_a_loss() {
     for (lost, kept) in [(true, 15), (false, 15), (true, 0)] {
         let mut world = World::liked();
@@ -283,33 +255,6 @@ fn a_log_that_lost_its_end_before_the_stored_position_counts_as_a_loss() {
         let reason = if lost { Reason::Loss } else { Reason::Young };
         assert_eq!(claims(&world), [Claim::Unknown(reason); 2], "{lost} {kept}");
     }
-}
-
-#[test]
-fn a_copy_of_a_section_from_before_the_start_is_not_a_hole_and_is_in_no_exact_list() {
-    let mut world = World::settled();
-    let nth = world.partitions[0].log.len();
-    world.happen(0, None, Some(0));
-    world.settle(5);
-    world.happen(0, Some(0), None);
-    world.settle(5);
-    // The first message that is read is a copy of the like, and the unlike lies before it.
-    let copy = world.partitions[0].log.len();
-    world.again(nth);
-    world.settle(5);
-    world.again(nth);
-    world.settle(5);
-    world.store(0);
-    world.partitions[0].start = copy;
-    world.replace(0);
-    world.settle(5);
-    let top = world.shelf.top(&likes(None), window("10m"), 3).unwrap();
-    assert_eq!((top.list.items.len(), top.list.items[0].count()), (1, 1), "once");
-    assert_eq!(claims(&world), [Claim::Unknown(Reason::Young); 2]);
-    world.settle(130);
-    assert_eq!(claims(&world), [Claim::Exact, Claim::Unknown(Reason::Young)]);
-    world.settle(600);
-    assert_eq!(claims(&world), [Claim::Exact; 2]);
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u
 }
 
 /// A row that is absent, has no region, or is in the region `r<n>`.
-pub(crate) fn side(region: Option<u8>) -> Side {
+fn side(region: Option<u8>) -> Side {
     let named = region.filter(|region| *region > 0).map(|region| Region::new(&format!("r{region}")).unwrap());
     Side { weight: i64::from(region.is_some()), region: named, v: None }
 }

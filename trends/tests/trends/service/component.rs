@@ -11,7 +11,7 @@ use tally_core::ports::log::{DEPLOYMENT, Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Condition, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store, records};
-use tally_trends::{App, BoardRules, Claim, NamedReader, Place, Ports, Reason, Rules, Top};
+use tally_trends::{App, BoardRules, Claim, NamedReader, Place, Ports, Rules, Top};
 use tokio::time::timeout;
 
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
@@ -126,24 +126,6 @@ async fn gains_are_listed_within_seconds_and_again_after_another_process_takes_o
     let expected = [("a", 3), ("b", 3), ("c", 2)].map(|(subject, count)| (subject.to_owned(), count));
     assert_eq!((counts(&top).as_slice(), top.claim), (&expected[..], Claim::Exact));
     assert!(other.stop(Duration::from_secs(5)).await.exit().is_clean());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_loss_shows_in_the_claim_and_an_unavailable_broker_only_delays() {
-    let world = World::new(&BOTH).await;
-    let producer = world.producer();
-    let (mut relay, _running) = world.fed(&producer).await;
-    relay.like("a", world.clock.now());
-    world.broker.set_down(true);
-    world.feed(&mut relay, 30).await;
-    world.broker.set_down(false);
-    relay.lose(world.clock.now()).await;
-    world.feed(&mut relay, 40).await;
-    let top = world.top().await.unwrap();
-    assert_eq!((counts(&top), top.claim), (vec![("a".to_owned(), 1)], Claim::Unknown(Reason::Loss)));
-    assert!(top.list.moment * 1000 + 6_000 >= world.clock.now().0);
-    world.feed(&mut relay, 700).await;
-    assert_eq!(world.top().await.unwrap().claim, Claim::Exact);
 }
 
 #[tokio::test(start_paused = true)]

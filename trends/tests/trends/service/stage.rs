@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use tally_adapters::dynamodb::Connection;
 use tally_adapters::dynamodb::changes::{Changes, Config};
-use tally_core::changes::{
-    Body, DeploymentId, Effect, Entry, LossNumber, Lost, Message, Opened, Opening, Section, Side, partition_of,
-};
+use tally_core::changes::{Body, DeploymentId, Effect, Entry, Message, Opened, Opening, Section, Side, partition_of};
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
@@ -47,7 +45,10 @@ impl<'a> Relay<'a> {
     pub(crate) async fn begin(producer: &'a dyn Producer, now: UnixMillis) -> Self {
         let relay = Self { producer, written: 0, pending: BTreeMap::new(), sent: None };
         let shards = vec![Opening { shard: shard(), at: None, fed: now }];
-        relay.announce(Body::Opened(Opened { shards, ended: Vec::new() }), now).await;
+        let body = Body::Opened(Opened { shards, ended: Vec::new() });
+        for partition in 0..PARTITIONS {
+            relay.write(partition, body.clone(), now).await;
+        }
         relay
     }
 
@@ -71,16 +72,6 @@ impl<'a> Relay<'a> {
             let entries = self.pending.remove(&partition).unwrap_or_default();
             let sections = vec![Section { shard: shard(), back, to, fed: Some(now), entries }];
             self.write(partition, Body::Sections { sections, losses: Vec::new() }, now).await;
-        }
-    }
-
-    pub(crate) async fn lose(&self, now: UnixMillis) {
-        self.announce(Body::Lost(Lost { number: LossNumber(now.0), next: None }), now).await;
-    }
-
-    async fn announce(&self, body: Body, now: UnixMillis) {
-        for partition in 0..PARTITIONS {
-            self.write(partition, body.clone(), now).await;
         }
     }
 
