@@ -179,36 +179,23 @@ fn free_address() -> String {
     listener.local_addr().expect("a listener has an address").to_string()
 }
 
-/// Waits until the metric reports dropped log lines.
-async fn until_lines_are_dropped(address: &str) {
-    let dropped = async || -> Option<u64> {
-        let metrics = get(address, "/metrics").await?.body;
-        metrics.lines().find_map(|line| line.strip_prefix("tally_log_dropped_lines_total "))?.parse().ok()
-    };
-    eventually("lines are dropped", async || dropped().await.is_some_and(|lines| lines >= 5)).await;
-}
-
 #[tokio::test]
-async fn a_full_disk_under_the_log_does_not_end_the_process() {
-    for format in ["json", "pretty"] {
+async fn a_full_disk_under_the_log_or_a_closed_pipe_does_not_end_the_process() {
+    for (format, is_pipe) in [("json", false), ("pretty", false), ("json", true)] {
         let address = free_address();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this machine has /dev/full");
+        let log = if is_pipe { Stdio::piped() } else { Stdio::from(full) };
         let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address, "--log-format", format];
-        let service = Process::logging_to(full, "heartbeat", &mut heartbeat(&args)).unwrap();
-        until_lines_are_dropped(&address).await;
+        let service = Process::logging_to(log, "heartbeat", &mut heartbeat(&args)).unwrap();
+        eventually("it is up", async || get(&address, "/readyz").await.is_some()).await;
+        drop(service.child().stderr.take());
+        let dropped = async || -> Option<u64> {
+            let metrics = get(&address, "/metrics").await?.body;
+            metrics.lines().find_map(|line| line.strip_prefix("tally_log_dropped_lines_total "))?.parse().ok()
+        };
+        eventually("lines are dropped", async || dropped().await.is_some_and(|lines| lines >= 5)).await;
         service.stop().await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn closing_the_pipe_of_the_log_does_not_end_the_process() {
-    let address = free_address();
-    let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address];
-    let service = Process::logging_to(Stdio::piped(), "heartbeat", &mut heartbeat(&args)).unwrap();
-    eventually("it is up", async || get(&address, "/readyz").await.is_some()).await;
-    drop(service.child().stderr.take());
-    until_lines_are_dropped(&address).await;
-    service.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -243,16 +230,18 @@ async fn a_task_that_ignores_the_stop_is_named_and_the_process_exits_within_the_
 }
 
 #[tokio::test]
-async fn a_draining_process_is_alive_and_not_ready() {
-    let (service, address) = ready(&["--misbehave", "hang"]).await;
-    service.logs("beat").await;
-    service.signal(Signal::TERM).unwrap();
-    let stopping = r#"{"ready":false,"conditions":{"running":{"state":"not_ready","reason":"stopping"}}}"#;
-    let stopping = (503, stopping.to_owned());
-    eventually("it is not ready", async || answer(&address, "/readyz").await == stopping).await;
-    assert_eq!(answer(&address, "/livez").await.0, 200);
-    service.signal(Signal::TERM).unwrap();
-    assert_eq!(exit(service).await.0, Some(143));
+async fn a_draining_process_is_alive_and_not_ready_and_a_second_signal_ends_it_at_once() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let (service, address) = ready(&["--misbehave", "hang"]).await;
+        service.logs("beat").await;
+        service.signal(Signal::TERM).unwrap();
+        let stopping = r#"{"ready":false,"conditions":{"running":{"state":"not_ready","reason":"stopping"}}}"#;
+        let stopping = (503, stopping.to_owned());
+        eventually("it is not ready", async || answer(&address, "/readyz").await == stopping).await;
+        assert_eq!(answer(&address, "/livez").await.0, 200);
+        service.signal(signal).unwrap();
+        assert_eq!(exit(service).await.0, Some(code));
+    }
 }
 
 #[tokio::test]
@@ -264,16 +253,6 @@ async fn an_unknown_format_is_named_and_exits_with_78_without_draining() {
     assert_eq!(stderr.matches(named).count(), 1, "{stderr}");
     // The last stage may find nothing more to do while the process ends; that is not a stop.
     assert!(!stderr.contains("no more beats") && !stderr.contains("stopping"), "{stderr}");
-}
-
-#[tokio::test]
-async fn a_second_signal_ends_the_process_at_once() {
-    let service = alone(&["--misbehave", "hang"]);
-    service.logs("beat").await;
-    service.signal(Signal::TERM).unwrap();
-    service.logs("stopping").await;
-    service.signal(Signal::INT).unwrap();
-    assert_eq!(exit(service).await.0, Some(130));
 }
 
 #[tokio::test]

@@ -95,20 +95,6 @@ async fn a_sink_may_end_with_its_channel_before_its_stage_is_asked_to_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_early_end_an_error_and_a_panic_are_reported_with_the_task_name() {
-    let host = Host::new("test");
-    host.spawn(Stage::Work, "early", |_| async { Ok(()) });
-    assert_eq!(host.first_end().await, end("early", How::Early));
-    host.spawn(Stage::Work, "error", |_| async { bail!("table `likes` is missing") });
-    host.worker(Stage::Work, "panic", |_| async { panic!("lost {}", "count") }).ended().await;
-    let shutdown = host.shut_down(GRACE).await;
-    let failed = How::Failed("table `likes` is missing".to_owned(), Exit::FAILED);
-    let panicked = How::Panicked("lost count".to_owned());
-    assert_eq!(shutdown.ended, [end("early", How::Early), end("error", failed), end("panic", panicked)]);
-    assert_eq!(shutdown.exit(), Exit::FAILED);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_worker_may_end_at_any_time_or_be_stopped_alone() {
     let host = Host::new("test");
     host.worker(Stage::Work, "short", |_| async { Ok(()) }).ended().await;
