@@ -135,19 +135,17 @@ struct Admitted<'a> {
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let Some(mut occupancy) = self.gate.partition(self.partition) else { return };
-        match self.acknowledged {
-            Some(offset) if offset < occupancy.safe => {
-                occupancy.end = occupancy.end.max(offset.next());
-                occupancy.bytes -= self.size;
-                drop(occupancy);
-                self.gate.room.notify_waiters();
-            }
-            Some(offset) => {
-                occupancy.end = occupancy.end.max(offset.next());
-                occupancy.unread.push_back((offset, self.size));
-            }
+        let Some(offset) = self.acknowledged else {
             // It may be in the log or not: it counts until it cannot matter any more.
-            None => occupancy.given_up.push_back((Instant::now(), self.size)),
+            return occupancy.given_up.push_back((Instant::now(), self.size));
+        };
+        occupancy.end = occupancy.end.max(offset.next());
+        if offset < occupancy.safe {
+            occupancy.bytes -= self.size;
+            drop(occupancy);
+            self.gate.room.notify_waiters();
+        } else {
+            occupancy.unread.push_back((offset, self.size));
         }
     }
 }

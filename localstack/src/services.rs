@@ -17,7 +17,7 @@ use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{Producer, TopicReader};
 use tally_count_api as api;
-use tally_service::{Chance, Host, How, Readiness, Running, Stage, Stop, Stopped, Task};
+use tally_service::{Chance, Host, How, Readiness, Running, Stage, Stop, Task};
 use tally_trends as trends;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -139,7 +139,7 @@ impl Task for Keeper {
                     AGAIN.ceiling(deaths)
                 }
             };
-            stop.unless_requested(tokio::time::sleep(wait)).await.map_err(|Stopped| Stopped)?;
+            stop.unless_requested(tokio::time::sleep(wait)).await?;
             self.service.restarts.fetch_add(1, Ordering::Relaxed);
         }
     }

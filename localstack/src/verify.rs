@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
-use tally_adapters::dynamodb::{Cursor, Segment};
+use tally_adapters::dynamodb::Segment;
 use tally_core::definitions::SubjectField;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
@@ -196,14 +196,12 @@ impl Verify<'_> {
     async fn tables(&self) -> anyhow::Result<(Rows, CountsTable, Differences)> {
         let (store, ledger) = (&self.0.engines.store, &self.0.ledger);
         let shards = store.tables.checkpoints.config(None).await?;
-        let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
+        let (mut rows, mut after) = (Rows::default(), None);
         loop {
             let page = store.tables.rows.scan(WHOLE, after.as_ref()).await?;
             page.items.iter().for_each(|row| rows.take(row, &ledger.names, shards));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+            let Some(next) = page.next else { break };
+            after = Some(next);
         }
         let (mut counters, mut after) = (BTreeMap::new(), None);
         loop {
@@ -211,10 +209,8 @@ impl Verify<'_> {
             for (post, counter) in page.items {
                 counters.insert(post, counter?);
             }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+            let Some(next) = page.next else { break };
+            after = Some(next);
         }
         let mut differences = rows_with_ledger(&rows, ledger, &self.0.counters);
         differences.extend(counters_with_rows(&counters, &rows));
