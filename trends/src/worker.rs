@@ -190,15 +190,25 @@ impl Runner {
     }
 
     fn tell(&self, note: Note) {
-        metrics::noted(note);
         let partition = self.log.partition().index;
         match note {
-            Note::Read { .. } | Note::Anew | Note::Shed(_) => {}
-            Note::Late => tracing::warn!(
-                partition,
-                "a change came after its moment was published: lists are inexact for one window"
-            ),
-            Note::Loss => tracing::warn!(partition, "changes were lost: lists are inexact for one window"),
+            Note::Read { taken, copies } => {
+                metrics::CHANGES.counter(&["counted"]).increment(taken as u64);
+                metrics::CHANGES.counter(&["copy"]).increment(copies as u64);
+            }
+            Note::Late => {
+                metrics::LATE.counter(&[]).increment(1);
+                tracing::warn!(
+                    partition,
+                    "a change came after its moment was published: lists are inexact for one window"
+                );
+            }
+            Note::Loss => {
+                metrics::LOSSES.counter(&[]).increment(1);
+                tracing::warn!(partition, "changes were lost: lists are inexact for one window");
+            }
+            Note::Anew => metrics::REPLAYS.counter(&[]).increment(1),
+            Note::Shed(keys) => metrics::SHED.counter(&[]).increment(keys),
         }
     }
 }

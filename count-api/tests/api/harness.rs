@@ -420,8 +420,7 @@ impl Api {
 
     /// An API whose clock stands still.
     pub(crate) async fn standing_still(config: Config) -> Self {
-        static STILL: AtomicU64 = AtomicU64::new(0);
-        let serve = async |app| serve_at(app, Clock::stepping(BEGAN, &STILL)).await;
+        let serve = async |app| serve_at(app, Clock::standing_still(BEGAN)).await;
         Self::over(config, false, broker(), None, &Definitions::likes_alone(), serve).await
     }
 
