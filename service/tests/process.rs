@@ -102,11 +102,11 @@ async fn the_log_level_can_be_changed_at_run_time_but_not_by_a_web_page() {
     };
     let beats = || service.events().iter().filter(|event| event["message"] == "beat").count();
     // Waits for 50 more beats, according to the metric.
+    let count = async || -> u64 {
+        let metrics = answer(&address, "/metrics").await.1;
+        metrics.lines().find_map(|line| line.strip_prefix("tally_heartbeats_total ")).unwrap().parse().unwrap()
+    };
     let more = async || {
-        let count = async || -> u64 {
-            let metrics = answer(&address, "/metrics").await.1;
-            metrics.lines().find_map(|line| line.strip_prefix("tally_heartbeats_total ")).unwrap().parse().unwrap()
-        };
         let before = count().await;
         eventually("it beats on", async || count().await >= before + 50).await;
     };

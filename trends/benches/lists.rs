@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tally_core::Map;
 use tally_core::ids::{CounterName, PostId};
+use tally_service::Chance;
 use tally_trends::{BoardRules, Fold, Place, Window};
 
 #[path = "lists/load.rs"]
@@ -20,7 +21,7 @@ mod load;
 #[path = "lists/start.rs"]
 mod start;
 
-use load::{Draw, Load, change, resident};
+use load::{Load, change, resident, zipf};
 
 /// The second at which loads begin, on the edge of every bucket.
 const BEGAN: u64 = 1_699_920_000;
@@ -250,11 +251,11 @@ fn limit() {
             fold.advance(one.second);
         }
     }
-    let (mut draw, mut greatest) = (Draw(3), 0);
+    let (chance, mut greatest) = (Chance::seeded(3), 0);
     let began = BEGAN + keys as u64 / A_SECOND;
     for second in 1..=7_200 {
         for nth in 0..changes {
-            let key = draw.zipf(keys);
+            let key = zipf(&chance, keys);
             fold.take(&change(second * changes + nth, key, began + second, [0, 1]));
         }
         fold.advance(began + second);

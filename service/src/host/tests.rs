@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::telemetry::tests::Captured;
-use crate::{Condition, Exit, How, Stop, Stopped, UnixMillis};
+use crate::{Condition, Exit, How, Stop, UnixMillis};
 
 const GRACE: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(1) };
@@ -97,14 +97,6 @@ async fn services_in_one_process_are_killed_and_restarted_one_by_one() {
     drop(one);
     tokio::task::yield_now().await;
     assert_eq!(Arc::strong_count(&beats), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_ends_when_asked_to_stop() {
-    let host = host("test");
-    host.shut_down(GRACE).await;
-    let error = host.wait_for("store", BACKOFF, || async { Ok::<_, Fault>(()) }).await.unwrap_err();
-    assert!(error.is::<Stopped>());
 }
 
 #[tokio::test(start_paused = true)]

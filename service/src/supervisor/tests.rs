@@ -139,12 +139,8 @@ async fn dropping_unsent_work_at_the_last_call_is_a_clean_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_is_a_clean_end_only_after_a_request_to_stop() {
+async fn stopped_is_no_clean_end_before_a_request_to_stop() {
     let host = Host::new("test");
-    host.worker(Stage::Work, "asked", |stop: Stop| async move {
-        stop.requested().await;
-        Err(Stopped.into())
-    });
     host.worker(Stage::Work, "unasked", |_| async { Err(Stopped.into()) }).ended().await;
     assert_eq!(host.shut_down(GRACE).await.ended, [end("unasked", How::Failed("stopped".to_owned(), Exit::FAILED))]);
 }

@@ -56,7 +56,8 @@ impl World {
     }
 
     fn change(&mut self, subject: u8, sides: [Side; 2], ahead: u64) {
-        let change = entry(self.changes.len() as u64 + 1, subject, sides, self.fold.moment() + ahead);
+        let (nth, post) = (self.changes.len() as u64 + 1, format!("p{subject}"));
+        let change = entry(nth, &post, sides, self.fold.moment() + ahead);
         self.fold.take(&change);
         self.changes.push(change);
     }

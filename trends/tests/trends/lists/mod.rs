@@ -3,4 +3,4 @@
 mod fold;
 mod laws;
 mod partitions;
-mod world;
+pub(crate) mod world;

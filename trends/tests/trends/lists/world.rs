@@ -36,24 +36,24 @@ pub(crate) fn likes(region: Option<&str>) -> Place {
     Place { counter: CounterName::LIKES, region: region.map(|region| Region::new(region).unwrap()) }
 }
 
-fn deployment() -> DeploymentId {
+pub(crate) fn deployment() -> DeploymentId {
     DeploymentId("test".into())
 }
 
-fn shard() -> StreamShard {
+pub(crate) fn shard() -> StreamShard {
     StreamShard::from("label/s-1")
 }
 
-/// The `nth` change of the stream shard: a row of the post `p<subject>`.
-pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u64) -> Entry {
-    let counter = CounterId { post: PostId::new(&format!("p{subject}")).unwrap(), name: CounterName::LIKES };
+/// The `nth` change of the stream shard: a row of a post.
+pub(crate) fn entry(nth: u64, post: &str, [before, after]: [Side; 2], second: u64) -> Entry {
+    let counter = CounterId { post: PostId::new(post).unwrap(), name: CounterName::LIKES };
     let member = MemberKey::new("u").unwrap();
     let effect = Change::Weighed { member, before, after };
     Entry { key: RowKey { counter, shard: Shard::new(0).unwrap() }, effect, second, sequence: nth.into() }
 }
 
 /// A row that is absent, has no region, or is in the region `r<n>`.
-fn side(region: Option<u8>) -> Side {
+pub(crate) fn side(region: Option<u8>) -> Side {
     let named = region.filter(|region| *region > 0).map(|region| Region::new(&format!("r{region}")).unwrap());
     Side { weight: i64::from(region.is_some()), region: named, v: None }
 }
@@ -193,7 +193,8 @@ impl World {
     }
 
     pub(crate) fn happen_at(&mut self, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) {
-        let entry = entry(self.changes.len() as u64 + 1, subject, [side(before), side(after)], second);
+        let (nth, sides) = (self.changes.len() as u64 + 1, [side(before), side(after)]);
+        let entry = entry(nth, &format!("p{subject}"), sides, second);
         self.changes.push(entry.clone());
         self.partitions[usize::from(subject) % PARTITIONS].pending.push(entry);
     }

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use tally_adapters::dynamodb::Connection;
 use tally_adapters::dynamodb::changes::{Changes, Config};
-use tally_core::changes::{Body, DeploymentId, Effect, Entry, Message, Opened, Opening, Section, Side, partition_of};
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::changes::{Body, Entry, Message, Opened, Opening, Section, partition_of};
+use tally_core::ids::Sequence;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
 use tally_core::topic::TopicId;
 use tally_testkit::records;
 use tally_trends::{Published, Shelf};
+
+use crate::lists::world::{deployment, entry, shard, side};
 
 pub(crate) const CHANGES: &str = "changes";
 pub(crate) const BOARDS: &str = "boards";
@@ -23,14 +25,6 @@ pub(crate) struct Relay<'a> {
     written: u64,
     pending: BTreeMap<u32, Vec<Entry>>,
     sent: Option<Sequence>,
-}
-
-fn deployment() -> DeploymentId {
-    DeploymentId("test".into())
-}
-
-fn shard() -> StreamShard {
-    StreamShard::from("label/s-1")
 }
 
 /// Creates a deployment with a log in this topic.
@@ -55,12 +49,8 @@ impl<'a> Relay<'a> {
     /// A like of `subject` now.
     pub(crate) fn like(&mut self, subject: &str, now: UnixMillis) {
         self.written += 1;
-        let side = |weight| Side { weight, ..Side::default() };
-        let member = MemberKey::new("u").unwrap();
-        let effect = Effect::Weighed { member, before: side(0), after: side(1) };
-        let key = RowKey { counter: CounterId::likes(PostId::new(subject).unwrap()), shard: Shard::new(0).unwrap() };
-        let partition = partition_of(&key, PARTITIONS);
-        let entry = Entry { key, effect, second: now.0 / 1000, sequence: self.written.into() };
+        let entry = entry(self.written, subject, [side(None), side(Some(0))], now.0 / 1000);
+        let partition = partition_of(&entry.key, PARTITIONS);
         self.pending.entry(partition).or_default().push(entry);
     }
 
