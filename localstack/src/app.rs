@@ -291,7 +291,7 @@ impl Session {
             return Ok(Exit::CLEAN);
         }
         let comparison = verify::run(&self.local, stop).await?;
-        self.local.screen.say(&comparison.to_string());
-        Ok(if comparison.is_clean() { Exit::CLEAN } else { Exit::FAILED })
+        self.local.screen.say(&comparison.said);
+        Ok(if comparison.is_clean { Exit::CLEAN } else { Exit::FAILED })
     }
 }

@@ -283,17 +283,6 @@ async fn what_is_wrong_is_named_and_exits_with_78_and_a_good_check_help_and_vers
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_reported_with_its_flag() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let (code, log) = exit(beating("20ms", &["--admin-listen", &address])).await;
-    assert_eq!(code, Some(78), "{log:#?}");
-    let error =
-        log.iter().find(|event| event["message"] == "cannot start").expect("an error is logged")["error"].to_string();
-    assert!(error.contains(&address) && error.contains("--admin-listen (TALLY_ADMIN_LISTEN)"), "{error}");
-}
-
-#[tokio::test]
 async fn a_client_that_never_finishes_its_headers_is_dropped_and_delays_no_other() {
     let (service, address) = ready(&["--shutdown-grace", "4s"]).await;
     let mut slow = TcpStream::connect(&address).await.unwrap();

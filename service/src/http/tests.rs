@@ -88,7 +88,8 @@ async fn a_reserved_address_refuses_connections_until_it_listens_and_a_taken_one
     let _listener = reserved.listen().unwrap();
     assert!(TcpStream::connect(address).await.is_ok());
     let taken = Reserved::new("listen", address).unwrap_err();
-    assert!(taken.is::<Unfit>() && taken.to_string().contains("TALLY_LISTEN"), "{taken}");
+    assert!(taken.to_string().contains(&format!("{address}, set by --listen (TALLY_LISTEN)")), "{taken}");
+    assert_eq!(Exit::after(&taken), Exit::CONFIG);
 }
 
 #[tokio::test]

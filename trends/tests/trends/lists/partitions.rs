@@ -140,8 +140,8 @@ fn after_a_fault_reading_resumes_at_its_position_if_that_is_still_in_the_log() {
 #[test]
 fn the_gravest_of_several_reasons_is_reported_whichever_partition_has_it() {
     let (young, loss) = (Claim::Unknown(Reason::Young), Claim::Unknown(Reason::Loss));
-    assert_eq!([young.and(loss), loss.and(young), Claim::Exact.and(young)], [loss, loss, young]);
-    assert_eq!([Claim::Exact.and(Claim::Bound(3)), Claim::Bound(4).and(Claim::Bound(3))], [3, 4].map(Claim::Bound));
+    assert_eq!([young.max(loss), loss.max(young), Claim::Exact.max(young)], [loss, loss, young]);
+    assert_eq!([Claim::Exact.max(Claim::Bound(3)), Claim::Bound(4).max(Claim::Bound(3))], [3, 4].map(Claim::Bound));
 }
 
 #[test]
