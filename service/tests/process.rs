@@ -173,16 +173,12 @@ async fn a_task_that_ends_early_fails_or_panics_is_named_and_the_exit_code_is_1(
     }
 }
 
-/// An address that was free when this was called.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("a listener has an address").to_string()
-}
-
 #[tokio::test]
 async fn a_full_disk_under_the_log_or_a_closed_pipe_does_not_end_the_process() {
     for (format, is_pipe) in [("json", false), ("pretty", false), ("json", true)] {
-        let address = free_address();
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = free.local_addr().expect("a listener has an address").to_string();
+        drop(free);
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this machine has /dev/full");
         let log = if is_pipe { Stdio::piped() } else { Stdio::from(full) };
         let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address, "--log-format", format];

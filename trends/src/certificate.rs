@@ -82,18 +82,9 @@ pub fn certify(evidence: &Evidence) -> Claim {
     let Evidence { from, since, loss, unreadable, late, shed } = *evidence;
     let begins_behind = |at: UnixMillis| from.saturating_mul(1000) >= at.plus(CLOCKS).0;
     let is_lost = !loss.is_none_or(begins_behind) || unreadable.is_some_and(|second| second > from);
-    let reason = if is_lost {
-        Some(Reason::Loss)
-    } else if since != Some(UnixMillis(0)) && !since.is_some_and(begins_behind) {
-        Some(Reason::Young)
-    } else if late.is_some_and(|second| second > from) {
-        Some(Reason::Clock)
-    } else {
-        None
-    };
-    match (reason, shed) {
-        (Some(reason), _) => Claim::Unknown(reason),
-        (None, 0) => Claim::Exact,
-        (None, shed) => Claim::Bound(shed),
-    }
+    let is_young = since != Some(UnixMillis(0)) && !since.is_some_and(begins_behind);
+    let is_late = late.is_some_and(|second| second > from);
+    let reasons = [(is_lost, Reason::Loss), (is_young, Reason::Young), (is_late, Reason::Clock)];
+    let known = if shed == 0 { Claim::Exact } else { Claim::Bound(shed) };
+    reasons.into_iter().find(|(holds, _)| *holds).map_or(known, |(_, reason)| Claim::Unknown(reason))
 }
