@@ -20,8 +20,8 @@ pub(crate) const BOARDS: &str = "boards";
 pub(crate) const PARTITIONS: u32 = 2;
 
 /// A relay of one stream shard.
-pub(crate) struct Relay<'a> {
-    producer: &'a dyn Producer,
+pub(crate) struct Relay {
+    producer: Box<dyn Producer>,
     written: u64,
     pending: BTreeMap<u32, Vec<Entry>>,
     sent: Option<Sequence>,
@@ -34,10 +34,10 @@ pub(crate) async fn set_up(connection: &Connection, topic: TopicId) {
     Changes::new(connection).begin_log(&config).await.unwrap();
 }
 
-impl<'a> Relay<'a> {
+impl Relay {
     /// Announces a stream that is as old as its table.
-    pub(crate) async fn begin(producer: &'a dyn Producer, now: UnixMillis) -> Self {
-        let relay = Self { producer, written: 0, pending: BTreeMap::new(), sent: None };
+    pub(crate) async fn begin(producer: impl Producer + 'static, now: UnixMillis) -> Self {
+        let relay = Self { producer: Box::new(producer), written: 0, pending: BTreeMap::new(), sent: None };
         let shards = vec![Opening { shard: shard(), at: None, fed: now }];
         let body = Body::Opened(Opened { shards, ended: Vec::new() });
         for partition in 0..PARTITIONS {
