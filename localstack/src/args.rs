@@ -344,10 +344,7 @@ mod tests {
             let said = checked(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
             assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
         }
-        for ladder in ["0", "-1", "1.5", "1000,100", "x"] {
-            let said = checked(&[&format!("--milestones={ladder}")]).unwrap_err();
-            assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
-        }
+        assert!(checked(&["--milestones=x"]).unwrap_err().contains("--milestones (TALLY_MILESTONES)"));
         for flag in ["--store-latency", "--store-batch-latency", "--store-call-latency"] {
             assert!(checked(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");
         }

@@ -61,17 +61,9 @@ impl Chaos {
     /// Lets it happen and says so; nothing is said of what could not be done.
     async fn happen(&self, deed: Deed) {
         tracing::info!(?deed, "chaos");
-        if self.carry_out(deed).await {
-            self.local.happened.note(deed);
-            self.local.screen.say(&format!("   chaos: {deed}"));
-        }
-    }
-
-    /// Returns whether the deed could be done.
-    async fn carry_out(&self, deed: Deed) -> bool {
-        let Local { engines, services, clock, .. } = &*self.local;
+        let Local { engines, services, clock, happened, screen, .. } = &*self.local;
         let likes = engines.store.likes();
-        match deed {
+        let is_done = match deed {
             // A shard too narrow to be split is left whole.
             Deed::ShardSplit => self.emulator.split_shard(likes, None, None).is_ok(),
             Deed::ShardsRolled => self.emulator.roll_shards(likes, None).is_ok(),
@@ -84,6 +76,10 @@ impl Chaos {
             }
             // These are done on the page alone.
             _ => false,
+        };
+        if is_done {
+            happened.note(deed);
+            screen.say(&format!("   chaos: {deed}"));
         }
     }
 }

@@ -121,7 +121,11 @@ impl Host {
         if timeout_at(began + grace.mul_f64(LAST_CALL), drained).await.is_err() {
             self.stages.iter().for_each(Switch::last_call);
             if timeout_at(began + grace.mul_f64(ABORT), self.gone(|_| true)).await.is_err() {
-                self.abort_overrunning();
+                self.tasks.send_modify(|tasks| {
+                    let overran = tasks.live.values().map(|live| Ended { task: live.name.clone(), how: How::Overran });
+                    tasks.ended.extend(overran);
+                });
+                self.abort_all();
                 let _ = timeout_at(began + grace, self.gone(|_| true)).await;
             }
         }
@@ -203,14 +207,6 @@ impl Host {
     async fn gone(&self, which: impl Fn(&Live) -> bool + Send + Sync) {
         // The channel is open, since this call borrows the sender.
         let _ = self.tasks.subscribe().wait_for(|tasks| !tasks.live.values().any(&which)).await;
-    }
-
-    fn abort_overrunning(&self) {
-        self.tasks.send_modify(|tasks| {
-            let overran = tasks.live.values().map(|live| Ended { task: live.name.clone(), how: How::Overran });
-            tasks.ended.extend(overran);
-        });
-        self.abort_all();
     }
 }
 

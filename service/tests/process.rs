@@ -44,14 +44,9 @@ fn start(command: &mut Command) -> Process {
     Process::start("heartbeat", command).expect("the example starts")
 }
 
-fn beating(interval: &str, args: &[&str]) -> Process {
-    let defaults = ["--greeting", "hello", "--interval", interval, "--log-format", "json"];
-    start(heartbeat(&defaults).args(args))
-}
-
 /// Starts a heartbeat, waits until it is ready, and returns the address of its admin listener.
 async fn ready(args: &[&str]) -> (Process, String) {
-    let service = beating("20ms", &[&["--admin-listen", "127.0.0.1:0"], args].concat());
+    let service = start(heartbeat(&BEATING[..6]).args(["--admin-listen", "127.0.0.1:0"]).args(args));
     service.ready().await.expect("it is ready");
     let address = service.logs("admin listening").await["address"].as_str().expect("an address").to_owned();
     (service, address)
@@ -59,7 +54,7 @@ async fn ready(args: &[&str]) -> (Process, String) {
 
 /// Starts a heartbeat without an admin listener.
 fn alone(args: &[&str]) -> Process {
-    beating("20ms", &[&["--admin-listen", "off"], args].concat())
+    start(heartbeat(&BEATING).args(args))
 }
 
 /// Waits for the end, and returns the exit code and the whole log.

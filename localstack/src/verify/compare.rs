@@ -81,7 +81,7 @@ impl Rows {
 }
 
 /// What was compared of all counters of one name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub(crate) struct Compared {
     /// Rows of a set, or cells of a sum.
     pub(crate) rows: u64,

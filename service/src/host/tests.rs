@@ -1,3 +1,4 @@
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -87,8 +88,13 @@ async fn services_in_one_process_are_killed_and_restarted_one_by_one() {
     let (one, two) = (start("one"), start("two"));
     assert_eq!((one.ready().await, two.ready().await), (Ok(()), Ok(())));
     one.host().readiness().not_ready("partition-3", "no fence");
+    let killed = one.host().clone();
     one.kill().await;
-    assert!(!whole.report().ready && two.host().readiness().report().ready);
+    assert_eq!(Arc::strong_count(&beats), 2, "nothing is left of what it owned");
+    assert!(killed.worker(Stage::Work, "late", |_: Stop| pending()).has_ended(), "nothing starts any more");
+    let report = whole.report();
+    assert!(!report.ready && report.conditions.contains_key("one/partition-3"), "{report:?}");
+    assert!(two.host().readiness().report().ready);
     let one = start("one");
     assert_eq!(one.ready().await, Ok(()));
     assert!(whole.report().ready);

@@ -161,21 +161,3 @@ async fn a_job_ends_the_process_with_its_own_code_unless_a_task_failed() {
     assert_eq!(host.first_end().await.exit(), Exit::CLEAN);
     assert_eq!(host.shut_down(GRACE).await.exit(), Exit::FAILED);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_kill_drops_everything_that_tasks_own_and_prevents_further_starts() {
-    let (host, owned) = (Host::new("test"), Arc::new(()));
-    for name in ["one", "two"] {
-        let owned = Arc::clone(&owned);
-        host.spawn(Stage::Work, name, |_| async move {
-            pending::<()>().await;
-            drop(owned);
-            Ok(())
-        });
-    }
-    tokio::task::yield_now().await;
-    host.kill().await;
-    assert_eq!(Arc::strong_count(&owned), 1);
-    let late = host.worker(Stage::Work, "late", |_| pending());
-    assert!(late.has_ended());
-}
