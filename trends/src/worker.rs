@@ -95,10 +95,7 @@ impl Runner {
             partition: log.partition().index,
             of: shared.partitions,
             writer: Writer(format!("{:016x}", shared.host.chance().token()).into()),
-            windows: shared.rules.windows.clone(),
-            boards: shared.rules.boards,
-            regions: shared.rules.regions,
-            keys: shared.rules.keys,
+            rules: shared.rules.clone(),
         };
         shared.held.fetch_add(1, Ordering::Relaxed);
         let (beginning, publishing, state) = (None, None, metrics::PARTITIONS.one_more(&["reading"]));

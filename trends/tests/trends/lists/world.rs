@@ -15,7 +15,7 @@ use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, TopicId};
 use tally_trends::partition::{Looked, Note, Publication, Setup};
-use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Window, Writer};
+use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Rules, Shelf, Window, Writer};
 
 pub(crate) const PARTITIONS: usize = 2;
 pub(crate) const BEGAN: u64 = 100_000;
@@ -162,10 +162,7 @@ impl World {
             partition: u32::try_from(index).unwrap(),
             of: u32::try_from(PARTITIONS).unwrap(),
             writer: Writer(writer.into()),
-            windows: self.windows.clone(),
-            boards: RULES,
-            regions: 2,
-            keys: usize::MAX,
+            rules: Rules { windows: self.windows.clone(), boards: RULES, regions: 2, keys: usize::MAX },
         }
     }
 
