@@ -161,7 +161,7 @@ fn banner(local: &Local) -> String {
     let kept = if engines.kafka.embedded.is_some() { "; keeps 5 MiB of a partition" } else { "" };
     let trends =
         if engines.kafka.lists { format!("\n  trends     {api}/v1/top?window={}", WINDOWS[0]) } else { String::new() };
-    let counters: Vec<&str> = counters.defined().map(Counted::name).collect();
+    let counters: Vec<&str> = counters.ours.keys().copied().map(Counted::name).collect();
     let counters = counters.join(", ");
     let post = ledger.names.posts.first().map_or("post-1", PostId::as_str);
     let load = match load {
@@ -291,7 +291,7 @@ impl Session {
             return Ok(Exit::CLEAN);
         }
         let comparison = verify::run(&self.local, stop).await?;
-        self.local.screen.say(&comparison.to_string());
-        Ok(if comparison.is_clean() { Exit::CLEAN } else { Exit::FAILED })
+        self.local.screen.say(&comparison.said);
+        Ok(if comparison.is_clean { Exit::CLEAN } else { Exit::FAILED })
     }
 }

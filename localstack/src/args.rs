@@ -162,7 +162,7 @@ pub struct LoadArgs {
 /// What is said of a shorter `--stream-retention`.
 const TOO_SHORT: &str = "must be at least 1m, or records are gone before they are read";
 
-/// The most pairs of a post and a user: the ledger keeps two bits of each for likes and two for retweets, 128 MiB.
+/// The most pairs of a post and a user: each may become a row of likes and one of retweets, and each row is in the ledger.
 const MOST_PAIRS: u64 = 1 << 28;
 
 /// The ports that are taken before anything starts.
@@ -173,29 +173,12 @@ pub struct Taken {
     pub second: Option<(Args, Wanted)>,
 }
 
-/// The engines of a Region, and where its API listens.
+/// Where a Region listens. An engine that is none of this process needs no port.
 #[derive(Debug)]
 pub struct Wanted {
-    pub kafka: KafkaEngine,
-    pub store: StoreEngine,
+    pub kafka: Option<TcpListener>,
+    pub store: Option<TcpListener>,
     pub api: TcpListener,
-}
-
-#[derive(Debug)]
-pub enum KafkaEngine {
-    /// The one in this process, and where it can be bootstrapped from.
-    Embedded(TcpListener),
-    At(String),
-}
-
-#[derive(Debug)]
-pub enum StoreEngine {
-    /// The emulator in this process.
-    Embedded {
-        listener: TcpListener,
-        emulated: Box<tally_emulator::Config>,
-    },
-    At(String),
 }
 
 impl Arguments for Args {
@@ -267,24 +250,28 @@ impl Args {
             Listen::Off => None,
         };
         let mut here = |flag, port| listen(flag, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &mut invalid);
-        let emulated = Box::new(emulated(self));
-        let kafka = match &self.brokers {
-            Some(brokers) => Some(KafkaEngine::At(brokers.clone())),
-            None => here("kafka-port", self.kafka_port).map(KafkaEngine::Embedded),
-        };
-        let store = match &self.dynamodb_endpoint {
-            Some(endpoint) => Some(StoreEngine::At(endpoint.clone())),
-            None => {
-                here("dynamodb-port", self.dynamodb_port).map(|listener| StoreEngine::Embedded { listener, emulated })
-            }
-        };
+        let kafka = self.brokers.is_none().then(|| here("kafka-port", self.kafka_port)).flatten();
+        let store = self.dynamodb_endpoint.is_none().then(|| here("dynamodb-port", self.dynamodb_port)).flatten();
         let api = here("api-port", self.api_port);
         let second = (self.regions == 2).then(|| second(self, &mut invalid)).flatten();
-        match (kafka, store, api) {
-            (Some(kafka), Some(store), Some(api)) if invalid.is_empty() => {
-                Ok(Taken { wanted: Wanted { kafka, store, api }, second })
-            }
+        match api {
+            Some(api) if invalid.is_empty() => Ok(Taken { wanted: Wanted { kafka, store, api }, second }),
             _ => Err(invalid),
+        }
+    }
+
+    /// The embedded DynamoDB as it is asked for.
+    pub(crate) fn emulated(&self) -> tally_emulator::Config {
+        tally_emulator::Config {
+            seed: self.seed,
+            stream_retention: self.stream_retention,
+            stream_delay: self.stream_delay.unwrap_or_default(),
+            transaction_latency: self.store_latency,
+            batch_latency: self.store_batch_latency,
+            latency: self.store_call_latency,
+            key_write_units: self.key_write_units,
+            key_read_units: self.key_read_units,
+            ..tally_emulator::Config::default()
         }
     }
 
@@ -298,24 +285,8 @@ impl Args {
 fn second(args: &Args, invalid: &mut Invalid) -> Option<(Args, Wanted)> {
     let args = Args { seed: args.seed.wrapping_add(1), no_trends: true, chaos: false, ..args.clone() };
     let mut any = || listen("regions", SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), invalid);
-    let (kafka, store, api) = (KafkaEngine::Embedded(any()?), any()?, any()?);
-    let store = StoreEngine::Embedded { listener: store, emulated: Box::new(emulated(&args)) };
-    Some((args, Wanted { kafka, store, api }))
-}
-
-/// The embedded DynamoDB as it is asked for.
-fn emulated(args: &Args) -> tally_emulator::Config {
-    tally_emulator::Config {
-        seed: args.seed,
-        stream_retention: args.stream_retention,
-        stream_delay: args.stream_delay.unwrap_or_default(),
-        transaction_latency: args.store_latency,
-        batch_latency: args.store_batch_latency,
-        latency: args.store_call_latency,
-        key_write_units: args.key_write_units,
-        key_read_units: args.key_read_units,
-        ..tally_emulator::Config::default()
-    }
+    let wanted = Wanted { kafka: Some(any()?), store: Some(any()?), api: any()? };
+    Some((args, wanted))
 }
 
 fn listen(flag: &str, address: SocketAddr, invalid: &mut Invalid) -> Option<TcpListener> {
@@ -373,10 +344,7 @@ mod tests {
             let said = checked(&[flag, "--dynamodb-endpoint=http://localhost:4566"]).unwrap_err();
             assert!(said.contains(flag.split('=').next().unwrap()), "{said}");
         }
-        for ladder in ["0", "-1", "1.5", "1000,100", "x"] {
-            let said = checked(&[&format!("--milestones={ladder}")]).unwrap_err();
-            assert!(said.contains("--milestones (TALLY_MILESTONES)"), "{said}");
-        }
+        assert!(checked(&["--milestones=x"]).unwrap_err().contains("--milestones (TALLY_MILESTONES)"));
         for flag in ["--store-latency", "--store-batch-latency", "--store-call-latency"] {
             assert!(checked(&[&format!("{flag}=40ms..20ms")]).unwrap_err().contains("shorter"), "{flag}");
         }
@@ -393,9 +361,7 @@ mod tests {
             "--store-batch-latency=8ms..25ms",
             "--store-call-latency=3ms..8ms",
         ];
-        let StoreEngine::Embedded { emulated, .. } = checked(&flags).unwrap().1.wanted.store else {
-            panic!("the store is the embedded one")
-        };
+        let emulated = checked(&flags).unwrap().0.emulated();
         let span = |text: &str| Some(text.parse().unwrap());
         assert_eq!(emulated.stream_delay, Duration::from_secs(2));
         assert_eq!(emulated.transaction_latency, span("20ms..40ms"));
@@ -408,7 +374,7 @@ mod tests {
         assert!(checked(&[]).unwrap().1.second.is_none());
         let (args, wanted) = checked(&["--regions=2", "--chaos", "--seed=7"]).unwrap().1.second.unwrap();
         assert_eq!((args.seed, args.chaos, args.no_trends), (8, false, true));
-        assert!(matches!(wanted.store, StoreEngine::Embedded { .. }));
+        assert!(wanted.kafka.is_some() && wanted.store.is_some());
         for real in ["--brokers=b:9092", "--dynamodb-endpoint=http://localhost:4566", "--redis=redis://localhost:6379"]
         {
             let said = checked(&["--regions=2", real]).unwrap_err();

@@ -61,17 +61,9 @@ impl Chaos {
     /// Lets it happen and says so; nothing is said of what could not be done.
     async fn happen(&self, deed: Deed) {
         tracing::info!(?deed, "chaos");
-        if self.carry_out(deed).await {
-            self.local.happened.note(deed);
-            self.local.screen.say(&format!("   chaos: {deed}"));
-        }
-    }
-
-    /// Returns whether the deed could be done.
-    async fn carry_out(&self, deed: Deed) -> bool {
-        let Local { engines, services, clock, .. } = &*self.local;
+        let Local { engines, services, clock, happened, screen, .. } = &*self.local;
         let likes = engines.store.likes();
-        match deed {
+        let is_done = match deed {
             // A shard too narrow to be split is left whole.
             Deed::ShardSplit => self.emulator.split_shard(likes, None, None).is_ok(),
             Deed::ShardsRolled => self.emulator.roll_shards(likes, None).is_ok(),
@@ -84,6 +76,10 @@ impl Chaos {
             }
             // These are done on the page alone.
             _ => false,
+        };
+        if is_done {
+            happened.note(deed);
+            screen.say(&format!("   chaos: {deed}"));
         }
     }
 }
@@ -101,23 +97,5 @@ impl Task for Chaos {
         }
         self.emulator.set_faults(Vec::new());
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn everything_happens_and_a_seed_replays_it() {
-        let deeds = |seed| {
-            let mut draw = StdRng::seed_from_u64(seed);
-            (0..200).map(|_| drawn(&mut draw)).collect::<Vec<_>>()
-        };
-        assert_eq!(deeds(3), deeds(3));
-        assert_ne!(deeds(3), deeds(4));
-        assert_eq!(deeds(3).into_iter().collect::<BTreeSet<_>>().len(), 7);
     }
 }

@@ -1,6 +1,8 @@
 //! The counters that the local stack begins with: likes, retweets, replies and views of posts, and uses of hashtags. It defines
 //! them where nothing is defined, and leaves every other list as it is.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::backoff::Backoff;
@@ -57,32 +59,22 @@ fn wanted() -> anyhow::Result<Definitions> {
 pub(crate) struct Counters {
     /// All that the deployment has.
     pub(crate) all: Definitions,
-    found: [Option<Definition>; Counted::ALL.len()],
+    pub(crate) ours: BTreeMap<Counted, Definition>,
 }
 
 impl Counters {
     fn of(stands: &Definitions) -> anyhow::Result<Self> {
         let wanted = wanted()?;
-        let found = |counted: Counted| {
-            let ours = wanted.named(counted.name());
-            stands.named(counted.name()).filter(|its| Some(*its) == ours).cloned()
-        };
-        Ok(Self { all: stands.clone(), found: Counted::ALL.map(found) })
-    }
-
-    /// Its definition; `None` where the deployment has none, or another.
-    pub(crate) fn definition(&self, counted: Counted) -> Option<&Definition> {
-        self.found[counted as usize].as_ref()
-    }
-
-    /// Those that are defined.
-    pub(crate) fn defined(&self) -> impl Iterator<Item = Counted> {
-        Counted::ALL.into_iter().filter(|counted| self.definition(*counted).is_some())
+        let ours = Counted::ALL.into_iter().filter_map(|counted| {
+            let its = stands.named(counted.name()).filter(|its| wanted.named(counted.name()) == Some(its))?;
+            Some((counted, its.clone()))
+        });
+        Ok(Self { all: stands.clone(), ours: ours.collect() })
     }
 
     /// The counter of a post or a hashtag, where it is defined.
     pub(crate) fn id(&self, counted: Counted, subject: &PostId) -> Option<CounterId> {
-        let name = self.definition(counted)?.name.clone();
+        let name = self.ours.get(&counted)?.name.clone();
         Some(CounterId { post: subject.clone(), name })
     }
 }
@@ -133,11 +125,11 @@ pub(crate) mod tests {
         let deployment = deployed().await;
         for _ in 0..2 {
             let counters = define(&deployment, &Host::new("test")).await.unwrap();
-            assert_eq!(counters.defined().collect::<Vec<_>>(), Counted::ALL);
+            assert!(counters.ours.into_keys().eq(Counted::ALL));
             assert_eq!(deployment.definitions().await.unwrap().iter().len(), Counted::ALL.len());
         }
         let all = all();
-        let marked = |counted| all.definition(counted).unwrap().name.marked();
+        let marked = |counted| all.ours[&counted].name.marked();
         assert_eq!(Counted::ALL.map(marked), ["likes", "retweets", "replies", "+views", "uses"]);
     }
 
@@ -149,6 +141,6 @@ pub(crate) mod tests {
         assert!(deployment.define(&Definitions::likes_alone(), &other).await.unwrap());
         let counters = define(&deployment, &Host::new("test")).await.unwrap();
         assert_eq!(deployment.definitions().await, Ok(other));
-        assert_eq!(counters.defined().collect::<Vec<_>>(), [Counted::Likes, Counted::Retweets]);
+        assert!(counters.ours.into_keys().eq([Counted::Likes, Counted::Retweets]));
     }
 }

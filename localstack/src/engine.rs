@@ -14,7 +14,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::args::{Args, KafkaEngine, StoreEngine, Wanted};
+use crate::args::{Args, Wanted};
 use crate::cache::{Switchable, expire};
 
 /// The topic of likes, and that of dead letters.
@@ -71,12 +71,12 @@ impl Engines {
     pub(crate) async fn open(args: &Args, wanted: Wanted, host: &Host) -> anyhow::Result<Self> {
         let Wanted { kafka, store, .. } = wanted;
         let mut table_prefix = args.store.table_prefix.clone();
-        if matches!((&kafka, &store), (KafkaEngine::Embedded(_), StoreEngine::At(_))) && table_prefix.is_empty() {
+        if kafka.is_some() && store.is_none() && table_prefix.is_empty() {
             // The topic ends with this process, and claims of it mean nothing to the next one: so each run has its tables.
             table_prefix = format!("local-{:08x}-", host.chance().token() >> 32);
         }
-        let kafka = Kafka::open(kafka, !args.no_trends, host).await?;
-        let store = Store::open(store, &table_prefix, host).await?;
+        let kafka = Kafka::open(kafka, args, host).await?;
+        let store = Store::open(store, args, &table_prefix, host).await?;
         let cache = open_cache(args.redis.as_ref(), &table_prefix, host)?;
         host.wait_for("tables", Backoff::STORE, || dynamodb::ensure_tables(&store.tables.connection)).await?;
         Ok(Self { kafka, store, cache, table_prefix })
@@ -98,56 +98,57 @@ impl Kafka {
         }
     }
 
-    async fn open(engine: KafkaEngine, lists: bool, host: &Host) -> anyhow::Result<Self> {
-        match engine {
-            KafkaEngine::Embedded(listener) => {
-                let embedded = kafka::Embedded::start(&[
-                    (TOPIC, PARTITIONS),
-                    (DEAD_LETTERS, 1),
-                    (CHANGES, CHANGES_PARTITIONS),
-                    (BOARDS, 1),
-                    (COUNTS, CHANGES_PARTITIONS),
-                ])?;
-                let (listener, to) = (TcpListener::from_std(listener)?, embedded.bootstrap().to_owned());
-                let bootstrap = listener.local_addr()?.to_string();
-                let settings = kafka::Settings::plaintext(&to);
-                host.spawn(Stage::Support, "kafka port", move |stop| forward(listener, to, stop));
-                Ok(Self { settings, partitions: PARTITIONS, bootstrap, embedded: Some(embedded), lists })
-            }
-            KafkaEngine::At(brokers) => {
-                let settings = kafka::Settings::plaintext(&brokers);
-                let reader = kafka::TopicReader::new(&settings, "tally-localstack", TOPIC)?;
-                let logs = host.wait_for("kafka", Backoff::STORE, || reader.logs()).await?;
-                let partitions = u32::try_from(logs.len()).context("more partitions than can be")?;
-                Ok(Self { settings, partitions, bootstrap: brokers, embedded: None, lists: false })
-            }
-        }
+    /// The embedded one, which can be bootstrapped from `listener`, or the real one where there is no listener.
+    async fn open(listener: Option<std::net::TcpListener>, args: &Args, host: &Host) -> anyhow::Result<Self> {
+        let Some(listener) = listener else {
+            let bootstrap = args.brokers.clone().context("there are no brokers")?;
+            let settings = kafka::Settings::plaintext(&bootstrap);
+            let reader = kafka::TopicReader::new(&settings, "tally-localstack", TOPIC)?;
+            let logs = host.wait_for("kafka", Backoff::STORE, || reader.logs()).await?;
+            let partitions = u32::try_from(logs.len()).context("more partitions than can be")?;
+            return Ok(Self { settings, partitions, bootstrap, embedded: None, lists: false });
+        };
+        let embedded = kafka::Embedded::start(&[
+            (TOPIC, PARTITIONS),
+            (DEAD_LETTERS, 1),
+            (CHANGES, CHANGES_PARTITIONS),
+            (BOARDS, 1),
+            (COUNTS, CHANGES_PARTITIONS),
+        ])?;
+        let (listener, to) = (TcpListener::from_std(listener)?, embedded.bootstrap().to_owned());
+        let bootstrap = listener.local_addr()?.to_string();
+        let settings = kafka::Settings::plaintext(&to);
+        host.spawn(Stage::Support, "kafka port", move |stop| forward(listener, to, stop));
+        let lists = !args.no_trends;
+        Ok(Self { settings, partitions: PARTITIONS, bootstrap, embedded: Some(embedded), lists })
     }
 }
 
 impl Store {
-    async fn open(engine: StoreEngine, prefix: &str, host: &Host) -> anyhow::Result<Self> {
+    /// The embedded one, which listens on `listener`, or the real one where there is no listener.
+    async fn open(
+        listener: Option<std::net::TcpListener>,
+        args: &Args,
+        prefix: &str,
+        host: &Host,
+    ) -> anyhow::Result<Self> {
         let settings = dynamodb::Settings::local(prefix);
-        match engine {
-            StoreEngine::Embedded { listener, emulated } => {
-                let kept = emulated.stream_retention;
-                let emulator = Emulator::new(*emulated);
-                let listener = TcpListener::from_std(listener)?;
-                let address = listener.local_addr()?;
-                let served = emulator.clone();
-                host.spawn(Stage::Support, "dynamodb port", move |stop: Stop| async move {
-                    Ok(served.serve(listener, async move { stop.requested().await }).await?)
-                });
-                let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
-                let tables = Stores::over(&connection, host.clock());
-                Ok(Self { tables, emulator: Some(emulator), url: format!("http://{address}"), kept })
-            }
-            StoreEngine::At(url) => {
-                let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
-                let tables = Stores::over(&Connection::open(&settings).await, host.clock());
-                Ok(Self { tables, emulator: None, url, kept: KEPT })
-            }
-        }
+        let Some(listener) = listener else {
+            let url = args.dynamodb_endpoint.clone().context("there is no endpoint")?;
+            let settings = dynamodb::Settings { endpoint: Some(url.clone()), ..settings };
+            let tables = Stores::over(&Connection::open(&settings).await, host.clock());
+            return Ok(Self { tables, emulator: None, url, kept: KEPT });
+        };
+        let emulator = Emulator::new(args.emulated());
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        let served = emulator.clone();
+        host.spawn(Stage::Support, "dynamodb port", move |stop: Stop| async move {
+            Ok(served.serve(listener, async move { stop.requested().await }).await?)
+        });
+        let connection = Connection::in_process(&settings, emulator.http_client(), host.clock().now());
+        let (tables, url) = (Stores::over(&connection, host.clock()), format!("http://{address}"));
+        Ok(Self { tables, emulator: Some(emulator), url, kept: args.stream_retention })
     }
 
     /// The name of the table of rows.

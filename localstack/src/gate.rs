@@ -135,19 +135,17 @@ struct Admitted<'a> {
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let Some(mut occupancy) = self.gate.partition(self.partition) else { return };
-        match self.acknowledged {
-            Some(offset) if offset < occupancy.safe => {
-                occupancy.end = occupancy.end.max(offset.next());
-                occupancy.bytes -= self.size;
-                drop(occupancy);
-                self.gate.room.notify_waiters();
-            }
-            Some(offset) => {
-                occupancy.end = occupancy.end.max(offset.next());
-                occupancy.unread.push_back((offset, self.size));
-            }
+        let Some(offset) = self.acknowledged else {
             // It may be in the log or not: it counts until it cannot matter any more.
-            None => occupancy.given_up.push_back((Instant::now(), self.size)),
+            return occupancy.given_up.push_back((Instant::now(), self.size));
+        };
+        occupancy.end = occupancy.end.max(offset.next());
+        if offset < occupancy.safe {
+            occupancy.bytes -= self.size;
+            drop(occupancy);
+            self.gate.room.notify_waiters();
+        } else {
+            occupancy.unread.push_back((offset, self.size));
         }
     }
 }
@@ -205,7 +203,7 @@ pub(crate) struct LedgerProducer {
 
 /// The load's post that a record adds views to, and how many.
 fn view(record: &Outgoing<'_>, counters: &Counters, names: &Names) -> Option<(usize, u32)> {
-    let views = counters.definition(Counted::Views)?;
+    let views = counters.ours.get(&Counted::Views)?;
     let event = decode_value(record.value, UnixMillis(0), &counters.all).ok()?;
     let Deed::Amount(amount) = event.deed else { return None };
     let post = names.post_index(event.subject())?;

@@ -1,14 +1,14 @@
-//! The load's ledger of truth: what Kafka acknowledged last for each member of each set of each post, and what it
-//! acknowledged in all for each sum. What the tables say is compared with it, and never fed into it.
+//! The load's ledger of truth: which members Kafka's acknowledgements leave in each set, and what it acknowledged in all for
+//! each sum. What the tables say is compared with it, and never fed into it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tally_core::definitions::Direction;
 
 use crate::counters::Counted;
-use crate::names::{Made, Names};
+use crate::names::{Member, Names};
 
 /// One event of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,83 +24,57 @@ pub(crate) struct Event {
 /// What an event does to the counter of its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Likes and retweets count users.
-    User {
-        user: u32,
-        direction: Direction,
-    },
-    /// Replies, and uses of a hashtag, count what lanes make.
-    Made {
-        made: Made,
-        direction: Direction,
-    },
-    View {
-        amount: u32,
-    },
+    Member { member: Member, direction: Direction },
+    View { amount: u32 },
 }
 
-/// One writer for each user, and for what each lane makes, at a time: so what is said of a member is recorded in the order
-/// in which it was acknowledged.
+/// Each member has one writer at a time: so what is said of a member is recorded in the order in which it was acknowledged.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) names: Names,
-    pub(crate) likes: Pairs,
-    pub(crate) retweets: Pairs,
-    replies: Standing,
+    /// The members of each counter of each subject, and the index of the region that each came from last. One that is not
+    /// here has no row.
+    sets: Mutex<BTreeMap<(Counted, usize), BTreeMap<Member, usize>>>,
     pub(crate) views: Amounts,
-    uses: Standing,
     events: AtomicU64,
 }
 
 impl Ledger {
     /// Without any event.
     pub(crate) fn new(names: Names) -> Self {
-        let (posts, users) = (names.posts.len(), names.users);
-        Self {
-            likes: Pairs::new(posts, users),
-            retweets: Pairs::new(posts, users),
-            replies: Standing::new(names.lanes()),
-            views: Amounts::new(posts),
-            uses: Standing::new(names.lanes()),
-            names,
-            events: AtomicU64::new(0),
-        }
+        let views = Amounts(Mutex::new(vec![Amount::default(); names.posts.len()]));
+        Self { sets: Mutex::default(), views, names, events: AtomicU64::new(0) }
     }
 
     /// Records what Kafka has acknowledged.
     pub(crate) fn acknowledged(&self, event: Event) {
         let Event { counted, subject, region, deed } = event;
         match deed {
-            Deed::User { user, direction } => {
-                self.users(counted).say(subject, user, (direction == Direction::Add).then_some(region));
+            Deed::Member { member, direction } => {
+                let mut sets = self.sets.lock();
+                let members = sets.entry((counted, subject)).or_default();
+                match direction {
+                    Direction::Add => members.insert(member, region),
+                    Direction::Remove => members.remove(&member),
+                };
             }
-            Deed::Made { made, direction } => self.made(counted).say(subject, made, direction),
             Deed::View { amount } => self.views.acknowledged(subject, amount),
         }
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The users of a counter: those who retweeted, or those who like.
-    pub(crate) fn users(&self, counted: Counted) -> &Pairs {
-        match counted {
-            Counted::Likes => &self.likes,
-            Counted::Retweets => &self.retweets,
-            Counted::Replies | Counted::Views | Counted::Uses => unreachable!("{counted:?} are not of users"),
-        }
+    /// The members of a counter, and the index of the region of each.
+    pub(crate) fn members(&self, counted: Counted, subject: usize) -> BTreeMap<Member, usize> {
+        self.sets.lock().get(&(counted, subject)).cloned().unwrap_or_default()
     }
 
-    /// What lanes have made of a counter: replies, or posts with hashtags.
-    pub(crate) fn made(&self, counted: Counted) -> &Standing {
-        match counted {
-            Counted::Replies => &self.replies,
-            Counted::Uses => &self.uses,
-            Counted::Likes | Counted::Retweets | Counted::Views => unreachable!("lanes make no {counted:?}"),
-        }
+    pub(crate) fn likes(&self, post: usize) -> usize {
+        self.sets.lock().get(&(Counted::Likes, post)).map_or(0, BTreeMap::len)
     }
 
     /// Rows that members have by it.
     pub(crate) fn rows(&self) -> u64 {
-        self.likes.total() + self.retweets.total() + self.replies.total() + self.uses.total()
+        self.sets.lock().values().map(|members| members.len() as u64).sum()
     }
 
     /// Events that were acknowledged.
@@ -127,188 +101,73 @@ impl Amount {
 
 /// What was added, by post.
 #[derive(Debug)]
-pub(crate) struct Amounts(Vec<[AtomicI64; 2]>);
+pub(crate) struct Amounts(Mutex<Vec<Amount>>);
 
 impl Amounts {
-    /// Nothing.
-    pub(super) fn new(posts: usize) -> Self {
-        Self(std::iter::repeat_with(Default::default).take(posts).collect())
-    }
-
-    pub(super) fn acknowledged(&self, post: usize, amount: u32) {
-        self.0[post][0].fetch_add(amount.into(), Ordering::Relaxed);
+    fn acknowledged(&self, post: usize, amount: u32) {
+        self.0.lock()[post].known += i64::from(amount);
     }
 
     /// May be in the log or not.
     pub(crate) fn unknown(&self, post: usize, amount: u32) {
-        self.0[post][1].fetch_add(amount.into(), Ordering::Relaxed);
+        self.0.lock()[post].open += i64::from(amount);
     }
 
     /// What was unknown is acknowledged.
     pub(crate) fn settled(&self, post: usize, amount: u32) {
-        self.acknowledged(post, amount);
-        self.0[post][1].fetch_sub(amount.into(), Ordering::Relaxed);
+        let mut amounts = self.0.lock();
+        amounts[post].known += i64::from(amount);
+        amounts[post].open -= i64::from(amount);
     }
 
     pub(crate) fn of(&self, post: usize) -> Amount {
-        let [known, open] = &self.0[post];
-        Amount { known: known.load(Ordering::Relaxed), open: open.load(Ordering::Relaxed) }
+        self.0.lock()[post]
     }
 
     /// Over all posts.
     pub(crate) fn total(&self) -> Amount {
-        (0..self.0.len())
-            .map(|post| self.of(post))
+        let amounts = self.0.lock();
+        amounts
+            .iter()
             .fold(Amount::default(), |all, one| Amount { known: all.known + one.known, open: all.open + one.open })
-    }
-}
-
-/// Pairs in a word, two bits each.
-const IN_A_WORD: usize = 32;
-/// The lower bit of each.
-const LOW: u64 = 0x5555_5555_5555_5555;
-
-/// Two bits for each post and user: 0 where the last acknowledged action has taken the user out, or else one more than the index
-/// of the region that put them in. A pair without any action is not in the set, as in the tables.
-#[derive(Debug)]
-pub(crate) struct Pairs {
-    words: Vec<AtomicU64>,
-    per_post: usize,
-}
-
-impl Pairs {
-    /// Empty.
-    pub(super) fn new(posts: usize, users: u32) -> Self {
-        let per_post = (users as usize).div_ceil(IN_A_WORD);
-        Self { words: std::iter::repeat_with(AtomicU64::default).take(posts * per_post).collect(), per_post }
-    }
-
-    /// The user is in the set from this region, or not in it. Each pair has one writer at a time.
-    pub(super) fn say(&self, post: usize, user: u32, region: Option<usize>) {
-        let (word, shift) = self.place(post, user);
-        word.fetch_and(!(3 << shift), Ordering::Relaxed);
-        let bits = region.map_or(0, |region| region as u64 + 1);
-        word.fetch_or(bits << shift, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has(&self, post: usize, user: u32) -> bool {
-        self.region(post, user).is_some()
-    }
-
-    /// The index of the region that the user is in the set from.
-    pub(crate) fn region(&self, post: usize, user: u32) -> Option<usize> {
-        let (word, shift) = self.place(post, user);
-        let bits = word.load(Ordering::Relaxed) >> shift & 3;
-        usize::try_from(bits.checked_sub(1)?).ok()
-    }
-
-    pub(crate) fn count(&self, post: usize) -> u64 {
-        Self::ones(&self.words[post * self.per_post..(post + 1) * self.per_post])
-    }
-
-    /// How many of them from one region.
-    pub(crate) fn count_from(&self, post: usize, region: usize) -> u64 {
-        let bits = region as u64 + 1;
-        let words = &self.words[post * self.per_post..(post + 1) * self.per_post];
-        let found = words.iter().map(|word| {
-            // A pair that is the region's has 0 in both bits here.
-            let other = word.load(Ordering::Relaxed) ^ (LOW * bits);
-            u64::from((!(other | other >> 1) & LOW).count_ones())
-        });
-        found.sum()
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        Self::ones(&self.words)
-    }
-
-    fn ones(words: &[AtomicU64]) -> u64 {
-        let ones = |word: u64| u64::from(((word | word >> 1) & LOW).count_ones());
-        words.iter().map(|word| ones(word.load(Ordering::Relaxed))).sum()
-    }
-
-    fn place(&self, post: usize, user: u32) -> (&AtomicU64, usize) {
-        let user = user as usize;
-        (&self.words[post * self.per_post + user / IN_A_WORD], user % IN_A_WORD * 2)
-    }
-}
-
-/// Members of one lane that stand, at most: what is beyond is taken back, so that a load can run for days.
-pub(crate) const LIVE: usize = 32;
-
-/// By lane, the members that were acknowledged and not taken back: a member's number, and its post or hashtag. One that is not
-/// here has no row.
-#[derive(Debug)]
-pub(crate) struct Standing(Vec<Mutex<BTreeMap<u64, usize>>>);
-
-impl Standing {
-    /// Without any.
-    pub(super) fn new(lanes: u32) -> Self {
-        Self((0..lanes).map(|_| Mutex::default()).collect())
-    }
-
-    pub(super) fn say(&self, subject: usize, made: Made, direction: Direction) {
-        let Some(lane) = self.0.get(made.lane as usize) else { return };
-        match direction {
-            Direction::Add => lane.lock().insert(made.nth, subject),
-            Direction::Remove => lane.lock().remove(&made.nth),
-        };
-    }
-
-    /// Those of a lane that stand, in the order in which they were said: number and subject.
-    pub(crate) fn live(&self, lane: u32) -> Vec<(u64, usize)> {
-        let lane = self.0.get(lane as usize).map(Mutex::lock);
-        lane.map(|live| live.iter().map(|(nth, subject)| (*nth, *subject)).collect()).unwrap_or_default()
-    }
-
-    /// Every one that stands, with its subject.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Made, usize)> {
-        (0..)
-            .zip(&self.0)
-            .flat_map(|(lane, _)| self.live(lane).into_iter().map(move |(nth, subject)| (Made { lane, nth }, subject)))
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        self.0.iter().map(|lane| lane.lock().len() as u64).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-
     use super::*;
 
     #[test]
     fn an_event_changes_its_own_counter_alone() {
         let ledger = Ledger::new(Names::new(2, 3, 0, None));
-        let add = Direction::Add;
-        let made = Made { lane: 1, nth: 0 };
-        for (counted, deed) in [
-            (Counted::Likes, Deed::User { user: 2, direction: add }),
-            (Counted::Retweets, Deed::User { user: 1, direction: add }),
-            (Counted::Replies, Deed::Made { made, direction: add }),
-            (Counted::Views, Deed::View { amount: 7 }),
-            (Counted::Uses, Deed::Made { made, direction: add }),
+        let say = |counted, member, direction, region| {
+            let deed = Deed::Member { member, direction };
+            ledger.acknowledged(Event { counted, subject: 1, region, deed });
+        };
+        let (user, made) = (Member::User(2), Member::Made { lane: 1, nth: 0 });
+        for (counted, member) in [
+            (Counted::Likes, user),
+            (Counted::Likes, Member::User(1)),
+            (Counted::Retweets, user),
+            (Counted::Replies, made),
+            (Counted::Uses, made),
         ] {
-            ledger.acknowledged(Event { counted, subject: 1, region: 2, deed });
+            say(counted, member, Direction::Add, 2);
         }
-        assert_eq!((ledger.likes.region(1, 2), ledger.likes.total()), (Some(2), 1));
-        assert_eq!((ledger.retweets.has(1, 1), ledger.retweets.total()), (true, 1));
-        assert_eq!(
-            (ledger.made(Counted::Replies).live(1), ledger.made(Counted::Uses).live(1)),
-            (vec![(0, 1)], vec![(0, 1)])
-        );
+        say(Counted::Likes, user, Direction::Add, 0);
+        say(Counted::Likes, Member::User(1), Direction::Remove, 2);
+        ledger.acknowledged(Event { counted: Counted::Views, subject: 1, region: 2, deed: Deed::View { amount: 7 } });
+        assert_eq!(ledger.members(Counted::Likes, 1), BTreeMap::from([(user, 0)]), "as it was said last");
+        assert_eq!((ledger.likes(1), ledger.likes(0)), (1, 0));
+        assert_eq!(ledger.members(Counted::Retweets, 1), BTreeMap::from([(user, 2)]));
+        assert_eq!([Counted::Replies, Counted::Uses].map(|counted| ledger.members(counted, 1).len()), [1, 1]);
         assert_eq!((ledger.views.of(1), ledger.views.of(0)), (Amount { known: 7, open: 0 }, Amount::default()));
-        assert_eq!((ledger.rows(), ledger.events()), (4, 5));
+        assert_eq!((ledger.rows(), ledger.events()), (4, 8));
     }
 
     #[test]
     fn a_sum_is_what_was_acknowledged_and_at_most_what_is_open_beside() {
-        let amounts = Amounts::new(2);
+        let amounts = Ledger::new(Names::new(2, 1, 0, None)).views;
         amounts.acknowledged(0, 25);
         amounts.acknowledged(0, 1);
         amounts.acknowledged(1, 4);
@@ -319,42 +178,5 @@ mod tests {
         assert_eq!(amounts.total(), Amount { known: 30, open: 2 });
         amounts.settled(0, 2);
         assert_eq!(admitted(amounts.of(0)), [28]);
-    }
-
-    #[test]
-    fn it_equals_the_fold_of_what_was_said() {
-        let (posts, users) = (3, 130);
-        let (pairs, mut fold) = (Pairs::new(posts, users), BTreeMap::new());
-        let mut draw = StdRng::seed_from_u64(5);
-        for _ in 0..5_000 {
-            let (post, user) = (draw.random_range(0..posts), draw.random_range(0..users));
-            let region = draw.random_bool(0.6).then(|| draw.random_range(0..3));
-            pairs.say(post, user, region);
-            fold.insert((post, user), region);
-        }
-        for post in 0..posts {
-            let from = |user: &u32| fold.get(&(post, *user)).copied().flatten();
-            assert!((0..users).all(|user| pairs.region(post, user) == from(&user)));
-            assert!((0..users).all(|user| pairs.has(post, user) == from(&user).is_some()));
-            assert_eq!(pairs.count(post), (0..users).filter_map(|user| from(&user)).count() as u64);
-            for region in 0..3 {
-                let of_region = (0..users).filter(|user| from(user) == Some(region)).count();
-                assert_eq!(pairs.count_from(post, region), of_region as u64);
-            }
-        }
-        assert_eq!(pairs.total(), fold.values().flatten().count() as u64);
-    }
-
-    #[test]
-    fn a_member_stands_until_it_is_taken_back() {
-        let standing = Standing::new(2);
-        let of = |lane, nth| Made { lane, nth };
-        for (subject, made) in [(4, of(0, 0)), (5, of(1, 0)), (6, of(0, 1))] {
-            standing.say(subject, made, Direction::Add);
-            standing.say(subject, made, Direction::Add);
-        }
-        standing.say(4, of(0, 0), Direction::Remove);
-        assert_eq!(standing.all().collect::<Vec<_>>(), [(of(0, 1), 6), (of(1, 0), 5)]);
-        assert_eq!((standing.total(), standing.live(0)), (2, vec![(1, 6)]));
     }
 }

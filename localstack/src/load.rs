@@ -9,6 +9,7 @@
 //! the log once; but where it gives a record up, that record may be in the log or not, and the ledger has its amount as
 //! open.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +28,9 @@ use tokio::time::Instant;
 use crate::args::LoadArgs;
 use crate::counters::Counted;
 use crate::engine::TOPIC;
-use crate::ledger::{Deed, Event, LIVE};
+use crate::ledger::{Deed, Event};
 use crate::local::Local;
-use crate::names::{Made, Names};
+use crate::names::{Member, Names};
 
 /// Between two tries of the same event.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_secs(1) };
@@ -79,14 +80,13 @@ impl Writer {
     fn value(&self, event: Event) -> Option<Vec<u8>> {
         let Local { ledger, counters, clock, .. } = &*self.local;
         let Event { counted, subject, region, deed } = event;
-        let (names, definition) = (&ledger.names, counters.definition(counted)?);
+        let (names, definition) = (&ledger.names, counters.ours.get(&counted)?);
         let (subject, region) = (names.subjects(counted)[subject].as_str(), &names.regions[region]);
-        let of = |direction, member| {
-            encode(definition, subject, direction, Said::Member(&member), Some(region), clock.now())
-        };
         match deed {
-            Deed::User { user, direction } => of(direction, names.user(user)),
-            Deed::Made { made, direction } => of(direction, names.made(counted, made)),
+            Deed::Member { member, direction } => {
+                let said = Said::Member(&names.member(counted, member));
+                encode(definition, subject, direction, said, Some(region), clock.now())
+            }
             Deed::View { amount } => {
                 encode(definition, subject, Direction::Add, Said::Amount(amount), None, clock.now())
             }
@@ -108,7 +108,7 @@ impl Task for Load {
         let names = &self.writer.local.ledger.names;
         let lanes = (0..names.lanes()).map(|lane| {
             let draw = Draw::new(self.config, self.seed, lane, names);
-            Lane { load: &self, pace: &pace, lane, draw }.run(&stop)
+            Lane { load: &self, pace: &pace, draw }.run(&stop)
         });
         join_all(lanes).await.into_iter().collect::<Result<(), Stopped>>()?;
         Ok(())
@@ -127,7 +127,6 @@ pub(crate) async fn over(until: Option<Instant>) {
 struct Lane<'a> {
     load: &'a Load,
     pace: &'a Pace,
-    lane: u32,
     draw: Draw,
 }
 
@@ -135,8 +134,7 @@ impl Lane<'_> {
     async fn run(mut self, stop: &Stop) -> Result<(), Stopped> {
         let writer = &self.load.writer;
         while self.turn(stop).await? {
-            let event = self.draw.event(|counted| writer.local.ledger.made(counted).live(self.lane));
-            writer.write(event, stop).await?;
+            writer.write(self.draw.event(), stop).await?;
         }
         Ok(())
     }
@@ -171,6 +169,10 @@ const MOST_VIEWS: u32 = 25;
 /// Share of the events of a user that come from another region than the user's own.
 const AWAY: f64 = 0.1;
 
+/// Members of one counter that a lane has made and that stand, at most: what is beyond is taken back, so that a load can run
+/// for days.
+const LIVE: usize = 32;
+
 /// The events of one lane: those of every `lanes`th user, and of the replies and posts that the lane makes.
 pub(super) struct Draw {
     config: LoadArgs,
@@ -183,6 +185,8 @@ pub(super) struct Draw {
     regions: usize,
     /// The number of the next member that it makes.
     next: u64,
+    /// What it has made of a counter and not taken back, in order: number and subject.
+    live: BTreeMap<Counted, Vec<(u64, usize)>>,
     random: StdRng,
 }
 
@@ -190,12 +194,12 @@ impl Draw {
     pub(super) fn new(config: LoadArgs, seed: u64, lane: u32, names: &Names) -> Self {
         let (lanes, hashtags, regions) = (names.lanes(), names.subjects(Counted::Uses).len(), names.regions.len());
         let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let region = names.region_of(lane);
-        Self { config, lane, lanes, region, hashtags, regions, next: 0, random }
+        let region = lane as usize % regions;
+        Self { config, lane, lanes, region, hashtags, regions, next: 0, live: BTreeMap::new(), random }
     }
 
-    /// The next event, where `live` are the members of a counter that the lane has made and that stand: number and subject.
-    pub(super) fn event(&mut self, live: impl FnOnce(Counted) -> Vec<(u64, usize)>) -> Event {
+    /// The next event. It is written before another one is drawn.
+    pub(super) fn event(&mut self) -> Event {
         let LoadArgs { posts, hot_share, unlike_ratio, .. } = self.config;
         let post = if self.random.random_bool(hot_share) { 0 } else { self.random.random_range(0..posts) } as usize;
         let kind: f64 = self.random.random();
@@ -205,15 +209,16 @@ impl Draw {
         }
         let direction = if self.random.random_bool(unlike_ratio) { Direction::Remove } else { Direction::Add };
         if kind < VIEWS + REPLIES {
-            return self.made(Counted::Replies, post, direction, &live(Counted::Replies));
+            return self.made(Counted::Replies, post, direction);
         }
         if kind < VIEWS + REPLIES + USES {
             let hashtag = self.hashtag();
-            return self.made(Counted::Uses, hashtag, direction, &live(Counted::Uses));
+            return self.made(Counted::Uses, hashtag, direction);
         }
         let user = self.user();
         let counted = if kind < VIEWS + REPLIES + USES + RETWEETS { Counted::Retweets } else { Counted::Likes };
-        Event { counted, subject: post, region: self.region(user), deed: Deed::User { user, direction } }
+        let deed = Deed::Member { member: Member::User(user), direction };
+        Event { counted, subject: post, region: self.region(user), deed }
     }
 
     fn user(&mut self) -> u32 {
@@ -234,17 +239,18 @@ impl Draw {
     }
 
     /// A new member of `subject`, or one of those that stand taken back: always one where as many stand as may.
-    fn made(&mut self, counted: Counted, subject: usize, direction: Direction, live: &[(u64, usize)]) -> Event {
-        let back = direction == Direction::Remove || live.len() >= LIVE;
-        let (subject, nth, direction) = if back && !live.is_empty() {
-            let (nth, subject) = live[self.random.random_range(0..live.len())];
-            (subject, nth, Direction::Remove)
+    fn made(&mut self, counted: Counted, subject: usize, direction: Direction) -> Event {
+        let live = self.live.entry(counted).or_default();
+        let back = !live.is_empty() && (direction == Direction::Remove || live.len() >= LIVE);
+        let (direction, (nth, subject)) = if back {
+            (Direction::Remove, live.remove(self.random.random_range(0..live.len())))
         } else {
+            live.push((self.next, subject));
             self.next += 1;
-            (subject, self.next - 1, Direction::Add)
+            (Direction::Add, (self.next - 1, subject))
         };
-        let made = Made { lane: self.lane, nth };
-        Event { counted, subject, region: self.region, deed: Deed::Made { made, direction } }
+        let deed = Deed::Member { member: Member::Made { lane: self.lane, nth }, direction };
+        Event { counted, subject, region: self.region, deed }
     }
 }
 
@@ -276,76 +282,55 @@ impl Pace {
 mod tests {
     use std::collections::BTreeSet;
 
-    use crate::ledger::Ledger;
-
     use super::*;
 
     const CONFIG: LoadArgs = LoadArgs { rate: 1, posts: 10, users: 7, unlike_ratio: 0.3, hot_share: 0.1 };
 
-    fn events(seed: u64, lane: u32, count: usize) -> (Vec<Event>, Ledger) {
-        let ledger = Ledger::new(Names::new(10, 7, 0, None));
-        let mut draw = Draw { lanes: 3, ..Draw::new(CONFIG, seed, lane, &ledger.names) };
-        let drawn = std::iter::repeat_with(|| {
-            let event = draw.event(|counted| ledger.made(counted).live(lane));
-            ledger.acknowledged(event);
-            event
-        });
-        (drawn.take(count).collect(), ledger)
+    /// Events of the second of three lanes.
+    fn events(seed: u64, count: usize) -> Vec<Event> {
+        let mut draw = Draw { lanes: 3, ..Draw::new(CONFIG, seed, 1, &Names::new(10, 7, 0, None)) };
+        std::iter::repeat_with(|| draw.event()).take(count).collect()
     }
 
     #[test]
-    fn likes_are_most_of_the_events_and_every_counter_is_changed() {
-        let (drawn, ledger) = events(1, 0, 10_000);
+    fn likes_are_most_of_the_events_and_every_counter_and_region_is_drawn_with_a_lanes_own_users() {
+        let drawn = events(1, 10_000);
         let share = |counted| drawn.iter().filter(|event| event.counted == counted).count() / 100;
         assert!((68..=72).contains(&share(Counted::Likes)), "{}", share(Counted::Likes));
         assert!(Counted::ALL.into_iter().all(|counted| share(counted) >= 5));
-        assert!(
-            ledger.retweets.total() > 0 && ledger.made(Counted::Replies).total() > 0 && ledger.views.total().known > 0
-        );
-        assert!(ledger.made(Counted::Uses).total() > 0);
-        let names = &ledger.names;
-        for (region, _) in names.regions.iter().enumerate() {
-            assert!(drawn.iter().any(|event| event.region == region), "{region}");
+        let names = Names::new(10, 7, 0, None);
+        for counted in Counted::ALL {
+            let subjects = drawn.iter().filter(|event| event.counted == counted).map(|event| event.subject);
+            let subjects: BTreeSet<usize> = subjects.collect();
+            let count = names.subjects(counted).len();
+            assert!(subjects.len() > 3 && subjects.iter().all(|subject| *subject < count), "{counted:?}: {subjects:?}");
         }
-        let hashtags: BTreeSet<usize> = ledger.made(Counted::Uses).all().map(|(_, hashtag)| hashtag).collect();
-        assert!(hashtags.len() > 3 && hashtags.iter().all(|hashtag| *hashtag < names.subjects(Counted::Uses).len()));
-    }
-
-    #[test]
-    fn one_seed_draws_one_load_and_another_another() {
-        assert_eq!(events(1, 2, 500).0, events(1, 2, 500).0);
-        assert_ne!(events(1, 2, 500).0, events(2, 2, 500).0);
+        let regions: BTreeSet<usize> = drawn.iter().map(|event| event.region).collect();
+        assert!(regions.into_iter().eq(0..names.regions.len()));
+        let user = |event: &Event| match event.deed {
+            Deed::Member { member: Member::User(user), .. } => Some(user),
+            _ => None,
+        };
+        assert_eq!(drawn.iter().filter_map(user).collect::<BTreeSet<_>>(), BTreeSet::from([1, 4]));
     }
 
     #[test]
     fn what_a_lane_makes_is_new_when_it_is_said_and_stands_when_it_is_taken_back() {
-        let (drawn, ledger) = events(3, 1, 20_000);
+        let drawn = events(3, 20_000);
         for counted in [Counted::Replies, Counted::Uses] {
             let (mut said, mut live) = (BTreeSet::new(), BTreeSet::new());
             for event in drawn.iter().filter(|event| event.counted == counted) {
-                let Deed::Made { made, direction } = event.deed else { continue };
+                let Deed::Member { member: made @ Member::Made { lane: 1, .. }, direction } = event.deed else {
+                    panic!("{event:?}")
+                };
                 match direction {
                     Direction::Add => assert!(said.insert(made) && live.insert((made, event.subject))),
                     Direction::Remove => assert!(live.remove(&(made, event.subject))),
                 }
-                assert!(live.len() <= LIVE && made.lane == 1);
+                assert!(live.len() <= LIVE);
             }
-            assert_eq!(ledger.made(counted).all().collect::<BTreeSet<_>>(), live);
             assert!(said.len() > LIVE, "{}", said.len());
         }
-    }
-
-    #[test]
-    fn a_lane_has_its_own_users() {
-        let (drawn, _) = events(4, 1, 1_000);
-        let users: BTreeSet<u32> = drawn
-            .iter()
-            .filter_map(|event| match event.deed {
-                Deed::User { user, .. } => Some(user),
-                Deed::Made { .. } | Deed::View { .. } => None,
-            })
-            .collect();
-        assert_eq!(users, BTreeSet::from([1, 4]));
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,11 +31,13 @@ pub(crate) struct Names {
     run: String,
 }
 
-/// A member that was not there before: a reply, or a post with a hashtag. The lane that made it, and its number there, from 0.
+/// A member of a set, as the load knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Made {
-    pub(crate) lane: u32,
-    pub(crate) nth: u64,
+pub(crate) enum Member {
+    /// Who likes or retweets.
+    User(u32),
+    /// A reply, or a post with a hashtag, that was not there before: the lane that made it, and its number there, from 0.
+    Made { lane: u32, nth: u64 },
 }
 
 impl Names {
@@ -62,18 +64,9 @@ impl Names {
         if counted == Counted::Uses { &self.hashtags } else { &self.posts }
     }
 
-    /// The index of the region that what a lane makes comes from.
-    pub(crate) fn region_of(&self, lane: u32) -> usize {
-        lane as usize % self.regions.len()
-    }
-
     /// The probe posts' indices.
     pub(crate) fn probes(&self) -> std::ops::Range<usize> {
         self.load_posts..self.posts.len()
-    }
-
-    pub(crate) fn user(&self, index: u32) -> UserId {
-        UserId::new(&format!("user-{}{}", self.run, index + 1)).expect("letters, digits and dashes make an id")
     }
 
     /// How many lanes the load has.
@@ -81,10 +74,16 @@ impl Names {
         self.users.min(LANES)
     }
 
-    /// The id of what a lane has made: a post with a hashtag, or a reply.
-    pub(crate) fn made(&self, counted: Counted, Made { lane, nth }: Made) -> UserId {
-        let what = if counted == Counted::Uses { "tagged" } else { "reply" };
-        let id = format!("{what}-{}{}-{}", self.run, lane + 1, nth + 1);
+    /// The id of a member of a counter.
+    pub(crate) fn member(&self, counted: Counted, member: Member) -> UserId {
+        let run = &self.run;
+        let id = match member {
+            Member::User(index) => format!("user-{run}{}", index + 1),
+            Member::Made { lane, nth } => {
+                let what = if counted == Counted::Uses { "tagged" } else { "reply" };
+                format!("{what}-{run}{}-{}", lane + 1, nth + 1)
+            }
+        };
         UserId::new(&id).expect("letters, digits and dashes make an id")
     }
 
@@ -94,18 +93,19 @@ impl Names {
         usize::try_from(index).ok().filter(|index| *index < self.load_posts)
     }
 
-    /// The user's index, if `id` is of the load.
-    pub(crate) fn user_index(&self, id: &str) -> Option<u32> {
-        let index = numbered(id.strip_prefix("user-")?.strip_prefix(&self.run)?)?;
-        u32::try_from(index).ok().filter(|index| *index < self.users)
-    }
-
-    /// Which reply or post with a hashtag `id` is, if it is of the load.
-    pub(crate) fn made_of(&self, id: &str) -> Option<Made> {
-        let made = id.strip_prefix("reply-").or_else(|| id.strip_prefix("tagged-"))?;
-        let (lane, nth) = made.strip_prefix(&self.run)?.split_once('-')?;
-        let lane = u32::try_from(numbered(lane)?).ok().filter(|lane| *lane < self.lanes())?;
-        Some(Made { lane, nth: numbered(nth)? })
+    /// Which member `id` is, if it is of the load.
+    pub(crate) fn member_of(&self, id: &str) -> Option<Member> {
+        let (what, numbers) = id.split_once('-')?;
+        let numbers = numbers.strip_prefix(&self.run)?;
+        let below = |limit: u32, text| u32::try_from(numbered(text)?).ok().filter(|index| *index < limit);
+        match what {
+            "user" => below(self.users, numbers).map(Member::User),
+            "reply" | "tagged" => {
+                let (lane, nth) = numbers.split_once('-')?;
+                Some(Member::Made { lane: below(self.lanes(), lane)?, nth: numbered(nth)? })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -131,29 +131,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_and_a_post_are_known_by_exactly_their_own_ids() {
+    fn a_member_and_a_post_are_known_by_exactly_their_own_ids() {
         for run in [None, Some("a1")] {
             let names = Names::new(3, 20, 4, run);
             assert!((0..3).all(|n| names.post_index(names.posts[n].as_str()) == Some(n)));
             assert_eq!(names.post_index("post-4"), None);
-            assert!((0..20).all(|n| names.user_index(names.user(n).as_str()) == Some(n)));
-            for other in ["user-0", "user-21", "user-01", "user-+1", "user-", "someone", "user-b2-1"] {
-                assert_eq!(names.user_index(other), None, "{other}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_lane_makes_is_known_by_exactly_its_own_id() {
-        for run in [None, Some("a1")] {
-            let names = Names::new(3, 20, 4, run);
-            for made in [Made { lane: 0, nth: 0 }, Made { lane: 19, nth: 1_000_000 }] {
-                for id in [Counted::Replies, Counted::Uses].map(|counted| names.made(counted, made)) {
-                    assert_eq!(names.made_of(id.as_str()), Some(made));
+            let made = [Member::Made { lane: 0, nth: 0 }, Member::Made { lane: 19, nth: 1_000_000 }];
+            for member in (0..20).map(Member::User).chain(made) {
+                for id in [Counted::Replies, Counted::Uses].map(|counted| names.member(counted, member)) {
+                    assert_eq!(names.member_of(id.as_str()), Some(member));
                 }
             }
-            for other in ["reply-0-1", "reply-1-0", "reply-21-1", "reply-1-01", "reply-1", "tagged-b2-1-1", "user-1"] {
-                assert_eq!(names.made_of(other), None, "{other}");
+            for other in ["user-0", "user-21", "user-01", "user-+1", "user-", "someone", "user-b2-1"] {
+                assert_eq!(names.member_of(other), None, "{other}");
+            }
+            for other in ["reply-0-1", "reply-1-0", "reply-21-1", "reply-1-01", "reply-1", "tagged-b2-1-1", "other-1-1"]
+            {
+                assert_eq!(names.member_of(other), None, "{other}");
             }
         }
     }

@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout};
 use crate::counters::Counted;
 use crate::ledger::{Deed, Event};
 use crate::load::Writer;
+use crate::names::Member;
 use crate::page::Staleness as Shown;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -140,7 +141,7 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// The user whose likes the probes write.
-const USER: u32 = 0;
+const USER: Member = Member::User(0);
 
 /// The probe of one post.
 pub(crate) struct Probe {
@@ -153,12 +154,13 @@ pub(crate) struct Probe {
 impl Probe {
     async fn sample(&self, client: &Client, stop: &Stop) -> Result<(), Stopped> {
         let Some(before) = self.likes(client, stop).await? else { return Ok(()) };
-        let (direction, after) = if self.writer.local.ledger.likes.has(self.post, USER) {
+        let likes = self.writer.local.ledger.members(Counted::Likes, self.post);
+        let (direction, after) = if likes.contains_key(&USER) {
             (Direction::Remove, before.saturating_sub(1))
         } else {
             (Direction::Add, before + 1)
         };
-        let deed = Deed::User { user: USER, direction };
+        let deed = Deed::Member { member: USER, direction };
         let event = Event { counted: Counted::Likes, subject: self.post, region: 0, deed };
         self.writer.write(event, stop).await?;
         let acknowledged = Instant::now();

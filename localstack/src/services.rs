@@ -17,7 +17,7 @@ use tally_core::ids::ShardCount;
 use tally_core::milestone::Ladder;
 use tally_core::ports::{Producer, TopicReader};
 use tally_count_api as api;
-use tally_service::{Chance, Host, How, Readiness, Running, Stage, Stop, Stopped, Task};
+use tally_service::{Chance, Host, How, Readiness, Running, Stage, Stop, Task};
 use tally_trends as trends;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -84,63 +84,44 @@ pub(crate) struct Keeper {
     pub(crate) chance: Chance,
 }
 
-enum End {
-    Stopped,
-    Killed,
-    Died,
-}
-
-impl Keeper {
-    /// One life of the service.
-    async fn live(&self, stop: &Stop) -> anyhow::Result<End> {
-        let Service { name, readiness, down, kill, .. } = &*self.service;
-        let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
-        let running = (self.start)(host)?;
-        down.store(false, Ordering::Relaxed);
-        let end = tokio::select! {
-            biased;
-            () = stop.requested() => {
-                for end in running.stop(GRACE).await.ended {
-                    tracing::warn!(service = name, "{end}");
-                }
-                End::Stopped
-            }
-            () = kill.notified() => {
-                running.kill().await;
-                End::Killed
-            }
-            ended = running.ended() => {
-                tracing::error!(service = name, "{ended}");
-                running.kill().await;
-                if let How::UnknownFormat(found) = ended.how {
-                    return Err(found.into());
-                }
-                if ended.task == "start" && matches!(ended.how, How::Failed(..)) {
-                    return Err(anyhow!("{name} cannot start: {ended}"));
-                }
-                End::Died
-            }
-        };
-        down.store(true, Ordering::Relaxed);
-        Ok(end)
-    }
-}
-
 impl Task for Keeper {
     async fn run(self, stop: Stop) -> anyhow::Result<()> {
+        let Service { name, readiness, down, restarts, kill } = &*self.service;
         let mut deaths = 0;
         loop {
             let began = Instant::now();
-            let wait = match self.live(&stop).await? {
-                End::Stopped => return Ok(()),
-                End::Killed => AWAY,
-                End::Died => {
+            let host = Host::new(name).with_chance(self.chance.fork()).with_readiness(readiness.clone());
+            let running = (self.start)(host)?;
+            down.store(false, Ordering::Relaxed);
+            let wait = tokio::select! {
+                biased;
+                () = stop.requested() => {
+                    for end in running.stop(GRACE).await.ended {
+                        tracing::warn!(service = name, "{end}");
+                    }
+                    down.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                () = kill.notified() => {
+                    running.kill().await;
+                    AWAY
+                }
+                ended = running.ended() => {
+                    tracing::error!(service = name, "{ended}");
+                    running.kill().await;
+                    if let How::UnknownFormat(found) = ended.how {
+                        return Err(found.into());
+                    }
+                    if ended.task == "start" && matches!(ended.how, How::Failed(..)) {
+                        return Err(anyhow!("{name} cannot start: {ended}"));
+                    }
                     deaths = if began.elapsed() >= HEALTHY { 0 } else { deaths + 1 };
                     AGAIN.ceiling(deaths)
                 }
             };
-            stop.unless_requested(tokio::time::sleep(wait)).await.map_err(|Stopped| Stopped)?;
-            self.service.restarts.fetch_add(1, Ordering::Relaxed);
+            down.store(true, Ordering::Relaxed);
+            stop.unless_requested(tokio::time::sleep(wait)).await?;
+            restarts.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

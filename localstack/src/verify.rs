@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
-use tally_adapters::dynamodb::{Cursor, Segment};
+use tally_adapters::dynamodb::Segment;
 use tally_core::definitions::SubjectField;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId};
@@ -28,7 +28,6 @@ use crate::observe;
 use crate::page::{Drift, Staleness};
 use crate::probe::Client;
 use crate::verify::compare::{Compared, Rows, Shown, compared, counters_with_rows, rows_with_ledger, served_with_rows};
-use crate::verify::lists::ComparedLists;
 
 /// Differences listed one by one; beyond them only their number is kept.
 pub(super) const LISTED: usize = 20;
@@ -70,34 +69,10 @@ const WHOLE: Segment = Segment { index: 0, of: 1 };
 /// The counts table as it was read.
 type CountsTable = BTreeMap<CounterId, Counter>;
 
-/// What the comparison found.
-#[derive(Debug)]
+/// What the comparison found, and whether everything agrees and nothing had to be corrected to make it so.
 pub(crate) struct Comparison {
-    pub(crate) events: u64,
-    pub(crate) compared: BTreeMap<CounterName, Compared>,
-    /// Views that were never acknowledged: each counts once, or not at all.
-    pub(crate) open: i64,
-    pub(crate) posts: usize,
-    pub(crate) staleness: (Option<Staleness>, u64),
-    pub(crate) drift: Drift,
-    /// Nothing where none are made.
-    pub(crate) lists: Option<ComparedLists>,
-    /// Nothing where there is one Region.
-    pub(crate) regions: Option<ComparedRegions>,
-    /// The steps that were not reached in time.
-    pub(crate) unreached: Vec<String>,
-    pub(crate) differences: Differences,
-}
-
-/// What was compared beyond one Region.
-#[derive(Debug)]
-pub(crate) struct ComparedRegions {
-    /// Events of the second one.
-    events: u64,
-    /// Its rows and cells.
-    rows: u64,
-    /// Posts whose sums were compared in both.
-    posts: usize,
+    pub(crate) said: String,
+    pub(crate) is_clean: bool,
 }
 
 /// Waits and compares.
@@ -112,41 +87,69 @@ struct Verify<'a>(&'a Local);
 
 impl Verify<'_> {
     async fn run(&self) -> anyhow::Result<Comparison> {
-        let Local { engines, ledger, staleness, injected, screen, .. } = self.0;
         let mut unreached: Vec<String> = self.quiet().await.into_iter().map(str::to_owned).collect();
         let abroad = self.0.abroad.as_ref().map(|abroad| Verify(&abroad.us));
         if let Some(us) = &abroad {
             unreached.extend(us.quiet().await.into_iter().map(|step| format!("in us: {step}")));
         }
-        screen.step("comparing every row and every count");
+        self.0.screen.step("comparing every row and every count");
         let (rows, counters, mut differences) = self.tables().await?;
-        let regions = match &abroad {
-            Some(us) => Some(self.sums(us, &rows, &counters, &mut differences).await?),
-            None => {
-                differences.extend(self.answers(&[&rows], &counters, MEMORY).await?);
-                None
+        let mut regions = String::new();
+        match &abroad {
+            Some(us) => regions = line("regions", self.sums(us, &rows, &counters, &mut differences).await?),
+            None => differences.extend(self.answers(&[&rows], &counters, MEMORY).await?),
+        }
+        let mut lists = String::new();
+        if self.0.services.trends.is_some() {
+            lists = line("trending", self.lists(&rows, &mut differences).await?);
+        }
+        let Drift { corrected, runs, .. } = self.drift(&mut differences).await?;
+        let mut said = self.figures(&rows, &counters);
+        said.push_str(&line("drift", format!("{corrected} corrections in {runs} recounts")));
+        said.push_str(&(lists + &regions));
+        said.push_str(&line("differences", differences.count));
+        let late = |step: &String| format!("\n  not reached: after {} s {step}", PATIENCE.as_secs());
+        said.extend(unreached.iter().map(late));
+        said.extend(differences.listed.iter().map(|difference| format!("\n    {difference}")));
+        Ok(Comparison { said, is_clean: differences.count == 0 && unreached.is_empty() })
+    }
+
+    /// What was compared and measured.
+    fn figures(&self, rows: &Rows, counters: &CountsTable) -> String {
+        let Local { ledger, staleness, .. } = self.0;
+        let mut said =
+            "compared: each row of the load with what was said last, each sum with what was acknowledged, every \
+                        count and every answer about a post with its rows"
+                .to_owned();
+        said.push_str(&line("events", ledger.events()));
+        for (name, Compared { rows, counts, total }) in compared(rows, counters) {
+            let rows_are = match name.kind() {
+                CounterKind::Set => "rows",
+                CounterKind::Sum => "cells",
+            };
+            said.push_str(&line(name.as_str(), format!("{rows} {rows_are}, {counts} counts that come to {total}")));
+        }
+        let open = ledger.views.total().open;
+        if open > 0 {
+            said.push_str(&line("open", format!("{open} views were never acknowledged, and may count or not")));
+        }
+        said.push_str(&line("posts", self.posts(counters).len()));
+        let staleness = match staleness.overall() {
+            (Some(Staleness { p50_ms, p99_ms }), samples) => {
+                format!("p50 {p50_ms:.0} ms, p99 {p99_ms:.0} ms ({samples} samples)")
             }
+            (None, _) => "never measured".to_owned(),
         };
-        let lists = match self.0.services.trends {
-            Some(_) => Some(self.lists(&rows, &mut differences).await?),
-            None => None,
-        };
-        let drift = observe::drift(&engines.store.tables.recounts.runs(u32::MAX).await?);
-        if drift.corrected > 0 && injected.load(Ordering::Relaxed) == 0 {
+        said + &line("staleness", staleness)
+    }
+
+    /// What recounts have found, which has to be nothing where nobody put a count wrong.
+    async fn drift(&self, differences: &mut Differences) -> anyhow::Result<Drift> {
+        let drift = observe::drift(&self.0.engines.store.tables.recounts.runs(u32::MAX).await?);
+        if drift.corrected > 0 && self.0.injected.load(Ordering::Relaxed) == 0 {
             differences.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
         }
-        Ok(Comparison {
-            events: ledger.events(),
-            compared: compared(&rows, &counters),
-            open: ledger.views.total().open,
-            posts: self.posts(&counters).len(),
-            staleness: staleness.overall(),
-            drift,
-            lists,
-            regions,
-            unreached,
-            differences,
-        })
+        Ok(drift)
     }
 
     /// Waits for quiet; what was not reached.
@@ -196,14 +199,12 @@ impl Verify<'_> {
     async fn tables(&self) -> anyhow::Result<(Rows, CountsTable, Differences)> {
         let (store, ledger) = (&self.0.engines.store, &self.0.ledger);
         let shards = store.tables.checkpoints.config(None).await?;
-        let (mut rows, mut after): (_, Option<Cursor>) = (Rows::default(), None);
+        let (mut rows, mut after) = (Rows::default(), None);
         loop {
             let page = store.tables.rows.scan(WHOLE, after.as_ref()).await?;
             page.items.iter().for_each(|row| rows.take(row, &ledger.names, shards));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+            let Some(next) = page.next else { break };
+            after = Some(next);
         }
         let (mut counters, mut after) = (BTreeMap::new(), None);
         loop {
@@ -211,10 +212,8 @@ impl Verify<'_> {
             for (post, counter) in page.items {
                 counters.insert(post, counter?);
             }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
+            let Some(next) = page.next else { break };
+            after = Some(next);
         }
         let mut differences = rows_with_ledger(&rows, ledger, &self.0.counters);
         differences.extend(counters_with_rows(&counters, &rows));
@@ -229,12 +228,9 @@ impl Verify<'_> {
         rows: &Rows,
         counters: &CountsTable,
         differences: &mut Differences,
-    ) -> anyhow::Result<ComparedRegions> {
+    ) -> anyhow::Result<String> {
         let (theirs, there, mut found) = us.tables().await?;
-        let drift = observe::drift(&us.0.engines.store.tables.recounts.runs(u32::MAX).await?);
-        if drift.corrected > 0 {
-            found.add(|| format!("recounts made {} corrections of counts that were right", drift.corrected));
-        }
+        us.drift(&mut found).await?;
         let both = [rows, &theirs];
         let all: CountsTable =
             counters.iter().chain(&there).map(|(id, counter)| (id.clone(), counter.clone())).collect();
@@ -244,7 +240,9 @@ impl Verify<'_> {
         found.listed.iter_mut().for_each(|difference| difference.insert_str(0, "in us: "));
         differences.extend(found);
         let (events, posts) = (us.0.ledger.events(), self.posts(&all).len());
-        Ok(ComparedRegions { events, rows: theirs.iter().map(|(_, rows)| rows.rows).sum(), posts })
+        let rows: u64 = theirs.iter().map(|(_, rows)| rows.rows).sum();
+        let us = format!("us has {rows} rows and cells of {events} events");
+        Ok(format!("{us}; both APIs are asked for the sums of {posts} posts"))
     }
 
     /// What counts something of posts.
@@ -301,56 +299,6 @@ async fn ask(client: &Client, posts: &[&PostId], names: &[CounterName]) -> anyho
     Ok(served)
 }
 
-impl Comparison {
-    /// Whether everything agrees, and nothing had to be corrected to make it so.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.differences.count == 0 && self.unreached.is_empty()
-    }
-}
-
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "compared: each row of the load with what was said last, each sum with what was acknowledged, every count and \
-             every answer about a post with its rows"
-        )?;
-        writeln!(f, "  {:<12} {}", "events", self.events)?;
-        for (name, Compared { rows, counts, total }) in &self.compared {
-            let rows_are = match name.kind() {
-                CounterKind::Set => "rows",
-                CounterKind::Sum => "cells",
-            };
-            writeln!(f, "  {:<12} {rows} {rows_are}, {counts} counts that come to {total}", name.as_str())?;
-        }
-        if self.open > 0 {
-            writeln!(f, "  {:<12} {} views were never acknowledged, and may count or not", "open", self.open)?;
-        }
-        writeln!(f, "  {:<12} {}", "posts", self.posts)?;
-        match self.staleness {
-            (Some(Staleness { p50_ms, p99_ms }), samples) => {
-                writeln!(f, "  {:<12} p50 {p50_ms:.0} ms, p99 {p99_ms:.0} ms ({samples} samples)", "staleness")?;
-            }
-            (None, _) => writeln!(f, "  {:<12} never measured", "staleness")?,
-        }
-        writeln!(f, "  {:<12} {} corrections in {} recounts", "drift", self.drift.corrected, self.drift.runs)?;
-        if let Some(lists) = &self.lists {
-            writeln!(f, "  {:<12} {lists}", "trending")?;
-        }
-        if let Some(regions) = &self.regions {
-            writeln!(f, "  {:<12} {regions}", "regions")?;
-        }
-        writeln!(f, "  {:<12} {}", "differences", self.differences.count)?;
-        for unreached in &self.unreached {
-            writeln!(f, "  not reached: after {} s {unreached}", PATIENCE.as_secs())?;
-        }
-        self.differences.listed.iter().try_for_each(|difference| writeln!(f, "    {difference}"))
-    }
-}
-
-impl fmt::Display for ComparedRegions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, rows, posts } = self;
-        write!(f, "us has {rows} rows and cells of {events} events; both APIs are asked for the sums of {posts} posts")
-    }
+fn line(name: &str, what: impl fmt::Display) -> String {
+    format!("\n  {name:<12} {what}")
 }

@@ -15,7 +15,7 @@ use clap::{Parser, ValueEnum};
 use tally_core::format::Format;
 use tally_service::metrics::Catalogue;
 use tally_service::{
-    App, Arguments, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, Task, parse_duration,
+    App, Arguments, Clock, CommonArgs, Exit, Host, Invalid, Program, Secret, Stage, Stop, parse_duration,
 };
 use tokio::sync::mpsc;
 
@@ -107,58 +107,48 @@ impl App for Heartbeat {
         if misbehave == Some(Misbehaviour::FinishWithDrift) {
             host.job("audit", |_| async { Ok(Exit::FAILED) });
         }
-        let (sender, beats) = mpsc::channel(16);
-        host.spawn(Stage::Intake, "pulse", Pulse { clock: host.clock(), interval, misbehave, beats: sender });
+        let ((sender, beats), clock) = (mpsc::channel(16), host.clock());
+        host.spawn(Stage::Intake, "pulse", move |stop| pulse(clock, interval, misbehave, sender, stop));
         if misbehave == Some(Misbehaviour::ForeignFormat) {
             host.spawn(Stage::Intake, "format", |_: Stop| async { Ok(Format::Number(7).known()?) });
         }
-        host.spawn(Stage::Work, "voice", Voice { greeting, beats });
+        host.spawn(Stage::Work, "voice", move |_| voice(greeting, beats));
         Ok(())
     }
 }
 
 /// The source: sends one beat per interval.
-struct Pulse {
+async fn pulse(
     clock: Clock,
     interval: Duration,
     misbehave: Option<Misbehaviour>,
     beats: mpsc::Sender<u64>,
-}
-
-impl Task for Pulse {
-    async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let mut beat = 0;
-        while stop.unless_requested(self.clock.sleep(self.interval)).await.is_ok() {
-            self.beats.send(beat).await?;
-            beat += 1;
-            match self.misbehave {
-                Some(Misbehaviour::EndEarly) => return Ok(()),
-                Some(Misbehaviour::Fail) => bail!("the heart stopped"),
-                Some(Misbehaviour::Panic) => panic!("the heart broke\nin two"),
-                Some(Misbehaviour::Hang) => std::future::pending().await,
-                Some(Misbehaviour::ForeignFormat | Misbehaviour::FinishWithDrift) | None => {}
-            }
+    stop: Stop,
+) -> anyhow::Result<()> {
+    let mut beat = 0;
+    while stop.unless_requested(clock.sleep(interval)).await.is_ok() {
+        beats.send(beat).await?;
+        beat += 1;
+        match misbehave {
+            Some(Misbehaviour::EndEarly) => return Ok(()),
+            Some(Misbehaviour::Fail) => bail!("the heart stopped"),
+            Some(Misbehaviour::Panic) => panic!("the heart broke\nin two"),
+            Some(Misbehaviour::Hang) => std::future::pending().await,
+            Some(Misbehaviour::ForeignFormat | Misbehaviour::FinishWithDrift) | None => {}
         }
-        tracing::info!(sent = beat, "no more beats");
-        Ok(())
     }
+    tracing::info!(sent = beat, "no more beats");
+    Ok(())
 }
 
 /// The sink: logs each beat, and ends once the source has ended and every beat is logged.
-struct Voice {
-    greeting: String,
-    beats: mpsc::Receiver<u64>,
-}
-
-impl Task for Voice {
-    async fn run(mut self, _stop: Stop) -> anyhow::Result<()> {
-        let mut said = 0u64;
-        while let Some(beat) = self.beats.recv().await {
-            tracing::info!(beat, greeting = self.greeting, "beat");
-            BEATS.counter(&[]).increment(1);
-            said += 1;
-        }
-        tracing::info!(said, "drained");
-        Ok(())
+async fn voice(greeting: String, mut beats: mpsc::Receiver<u64>) -> anyhow::Result<()> {
+    let mut said = 0u64;
+    while let Some(beat) = beats.recv().await {
+        tracing::info!(beat, greeting, "beat");
+        BEATS.counter(&[]).increment(1);
+        said += 1;
     }
+    tracing::info!(said, "drained");
+    Ok(())
 }

@@ -382,11 +382,6 @@ mod tests {
     }
 
     #[test]
-    fn help_is_the_reference() {
-        insta::assert_snapshot!(reference::<TestArgs>());
-    }
-
-    #[test]
     fn a_duration_is_a_whole_number_and_a_unit() {
         let parsed = ["20ms", "10s", "5m", "2h", "1d", "0", "0ms", "007s"].map(|text| parse_duration(text).unwrap());
         assert_eq!(parsed.map(|span| span.as_millis()), [20, 10_000, 300_000, 7_200_000, 86_400_000, 0, 0, 7_000]);

@@ -2,7 +2,6 @@
 
 mod store;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
@@ -27,8 +26,8 @@ enum Wall {
     System,
     /// This time at the origin; it moves with tokio's time.
     Since(UnixMillis),
-    /// This time at the origin; both times move only by the milliseconds in the counter.
-    Stepped(UnixMillis, &'static AtomicU64),
+    /// This time, and the monotonic one is always zero.
+    Still(UnixMillis),
 }
 
 impl Clock {
@@ -46,10 +45,9 @@ impl Clock {
         Self::of(Wall::Since(base))
     }
 
-    /// Creates a clock that shows `base` and moves only when `stepped` does, for a test that breaks the rule that time
-    /// is read when it is needed.
-    pub fn stepping(base: UnixMillis, stepped: &'static AtomicU64) -> Self {
-        Self::of(Wall::Stepped(base, stepped))
+    /// Creates a clock that always shows `base`, for a test that breaks the rule that time is read when it is needed.
+    pub fn standing_still(base: UnixMillis) -> Self {
+        Self::of(Wall::Still(base))
     }
 
     /// From now on, this clock and its clones correct their wall time by `store`. The clock of a machine may be wrong,
@@ -66,14 +64,14 @@ impl Clock {
     fn uncorrected(&self) -> UnixMillis {
         match self.wall {
             Wall::System => system_now(),
-            Wall::Since(base) | Wall::Stepped(base, _) => base.plus(self.monotonic()),
+            Wall::Since(base) | Wall::Still(base) => base.plus(self.monotonic()),
         }
     }
 
     fn monotonic(&self) -> Duration {
         match self.wall {
             Wall::System | Wall::Since(_) => self.origin.elapsed(),
-            Wall::Stepped(_, stepped) => Duration::from_millis(stepped.load(Ordering::Relaxed)),
+            Wall::Still(_) => Duration::ZERO,
         }
     }
 
@@ -81,7 +79,7 @@ impl Clock {
     pub fn awake_or_asleep(&self) -> Duration {
         match self.wall {
             Wall::System => boot_time(),
-            Wall::Since(_) | Wall::Stepped(..) => self.monotonic(),
+            Wall::Since(_) | Wall::Still(_) => self.monotonic(),
         }
     }
 
@@ -132,16 +130,9 @@ mod tests {
     async fn sleeping_until_a_time_ends_at_that_time_or_at_once_if_it_has_passed() {
         let clock = Clock::starting_at(UnixMillis(50));
         clock.sleep_until(UnixMillis(20)).await;
-        assert_eq!(clock.now(), UnixMillis(50));
+        assert_eq!(clock.reading(), Now { at: Duration::ZERO, wall: UnixMillis(50) });
         clock.sleep_until(UnixMillis(75)).await;
-        assert_eq!(clock.now(), UnixMillis(75));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reading_has_the_time_since_the_clock_was_made_and_the_wall_time() {
-        let clock = Clock::starting_at(UnixMillis(50));
-        clock.sleep(Duration::from_secs(2)).await;
-        assert_eq!(clock.reading(), Now { at: Duration::from_secs(2), wall: UnixMillis(2_050) });
+        assert_eq!(clock.reading(), Now { at: Duration::from_millis(25), wall: UnixMillis(75) });
     }
 
     #[tokio::test(start_paused = true)]

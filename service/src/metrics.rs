@@ -220,13 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn a_catalogue_prints_one_line_per_metric_with_the_possible_values_of_each_label() {
+    fn the_catalogue_is_the_reference() {
         insta::assert_snapshot!(CATALOGUE, @"
         tally_build_info{service,version} gauge, count: Always 1; its labels name the service and its version.
         tally_log_dropped_lines_total{} counter, count: Log lines dropped because standard error could not be written.
         ");
-        const RECORDS: Catalogue = Catalogue(&[metric("tally_records_total", Kind::Counter, Unit::Count)]);
-        insta::assert_snapshot!(RECORDS, @"tally_records_total{way=in|out,partition} counter, count: A thing.");
     }
 
     #[test]
@@ -255,34 +253,5 @@ mod tests {
         assert_eq!(GOOD.misnamed(), [""; 0]);
         assert_eq!(BAD.misnamed().len(), 7);
         assert_eq!(CATALOGUE.misnamed(), [""; 0]);
-    }
-
-    #[test]
-    fn every_caller_shares_one_recorder_and_known_counters_start_at_0() {
-        let (first, second) = (install(), install());
-        const ERRORS: Metric = Metric {
-            name: "tally_test_errors_total",
-            kind: Kind::Counter,
-            unit: Unit::Count,
-            labels: &[Label::of("call", &["get", "put"]), Label::of("class", &["mild", "bad"])],
-            description: "Errors.",
-        };
-        const RECORDS: Metric =
-            Metric { name: "tally_test_records_total", labels: &[Label::learnt("partition")], ..ERRORS };
-        announce("tally-test", "1.2.3", &[Catalogue(&[ERRORS, RECORDS])]);
-        ERRORS.counter(&["put", "mild"]).increment(2);
-        let rendered = second.render();
-        assert!(rendered.contains(r#"tally_build_info{service="tally-test",version="1.2.3"} 1"#), "{rendered}");
-        assert!(
-            rendered.contains("# HELP tally_build_info Always 1; its labels name the service and its version."),
-            "{rendered}"
-        );
-        let errors: Vec<&str> = rendered.lines().filter(|line| line.starts_with("tally_test_errors_total{")).collect();
-        assert_eq!(errors.len(), 4, "{rendered}");
-        assert!(errors.contains(&r#"tally_test_errors_total{call="get",class="bad"} 0"#), "{errors:?}");
-        assert!(errors.contains(&r#"tally_test_errors_total{call="put",class="mild"} 2"#), "{errors:?}");
-        assert!(!rendered.contains("tally_test_records_total{"), "a partition is learnt: {rendered}");
-        let of_put = |text: &str| text.contains(r#"tally_test_errors_total{call="put",class="mild"} 2"#);
-        assert!(of_put(&first.render()), "every caller shares one recorder");
     }
 }

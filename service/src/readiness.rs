@@ -110,16 +110,4 @@ mod tests {
         readiness.forget("kafka");
         assert!(readiness.report().ready);
     }
-
-    #[test]
-    fn a_scope_appears_in_the_whole_and_sees_only_its_own_conditions() {
-        let whole = Readiness::new();
-        let (one, two) = (whole.scope("one"), whole.scope("two"));
-        one.ready("store");
-        two.not_ready("store", "down");
-        assert!(one.report().ready && !two.report().ready && !whole.report().ready);
-        assert_eq!(whole.report().conditions.keys().collect::<Vec<_>>(), ["one/store", "two/store"]);
-        two.clear();
-        assert!(whole.report().ready);
-    }
 }

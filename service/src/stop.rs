@@ -134,14 +134,4 @@ mod tests {
         switch.last_call();
         assert_eq!(stop.until_last_call(pending::<()>()).await, Err(Stopped));
     }
-
-    #[test]
-    fn a_child_follows_its_parent_but_not_the_reverse() {
-        let parent = Switch::new();
-        let (one, two) = (parent.child(), parent.child());
-        one.request();
-        assert!(one.stop().is_requested() && !parent.stop().is_requested() && !two.stop().is_requested());
-        parent.last_call();
-        assert!(two.stop().is_requested() && two.stop().is_last_call() && one.stop().is_last_call());
-    }
 }

@@ -104,13 +104,8 @@ impl Host {
     /// Waits for the first end that matters.
     pub async fn first_end(&self) -> Ended {
         let mut tasks = self.tasks.subscribe();
-        loop {
-            if let Some(end) = tasks.borrow_and_update().ended.first() {
-                return end.clone();
-            }
-            // The channel is open, since this call borrows the sender.
-            let _ = tasks.changed().await;
-        }
+        let ended = tasks.wait_for(|tasks| !tasks.ended.is_empty()).await;
+        ended.expect("the channel is open, since this call borrows the sender").ended[0].clone()
     }
 
     /// Stops stage by stage. After three quarters of `grace` every task gets the last call. Tasks that remain just
@@ -126,7 +121,11 @@ impl Host {
         if timeout_at(began + grace.mul_f64(LAST_CALL), drained).await.is_err() {
             self.stages.iter().for_each(Switch::last_call);
             if timeout_at(began + grace.mul_f64(ABORT), self.gone(|_| true)).await.is_err() {
-                self.abort_overrunning();
+                self.tasks.send_modify(|tasks| {
+                    let overran = tasks.live.values().map(|live| Ended { task: live.name.clone(), how: How::Overran });
+                    tasks.ended.extend(overran);
+                });
+                self.abort_all();
                 let _ = timeout_at(began + grace, self.gone(|_| true)).await;
             }
         }
@@ -141,11 +140,14 @@ impl Host {
         self.gone(|_| true).await;
     }
 
-    /// Aborts every task like [`Self::kill`], without waiting.
+    /// Aborts every task like [`Self::kill`], without waiting, and prevents any further start.
     pub(crate) fn abort_all(&self) {
-        for abort in self.close() {
-            abort.abort();
-        }
+        let mut left = Vec::new();
+        self.tasks.send_modify(|tasks| {
+            tasks.closed = true;
+            left.extend(tasks.live.values_mut().filter_map(|live| live.abort.take()));
+        });
+        left.iter().for_each(AbortHandle::abort);
     }
 
     fn switch(&self, stage: Stage) -> &Switch {
@@ -205,24 +207,6 @@ impl Host {
     async fn gone(&self, which: impl Fn(&Live) -> bool + Send + Sync) {
         // The channel is open, since this call borrows the sender.
         let _ = self.tasks.subscribe().wait_for(|tasks| !tasks.live.values().any(&which)).await;
-    }
-
-    fn abort_overrunning(&self) {
-        self.tasks.send_modify(|tasks| {
-            let overran = tasks.live.values().map(|live| Ended { task: live.name.clone(), how: How::Overran });
-            tasks.ended.extend(overran);
-        });
-        self.abort_all();
-    }
-
-    /// Prevents any further start, and returns the tasks that are still running.
-    fn close(&self) -> Vec<AbortHandle> {
-        let mut left = Vec::new();
-        self.tasks.send_modify(|tasks| {
-            tasks.closed = true;
-            left.extend(tasks.live.values_mut().filter_map(|live| live.abort.take()));
-        });
-        left
     }
 }
 

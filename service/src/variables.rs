@@ -253,12 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_of_another_program_is_found() {
-        let given = ["TALLY_OWN", "TALLY_LISTEN", "TALLY_NO_SUCH", "HOME"].map(str::to_owned);
-        assert_eq!(unread::<TestArgs>(given.into_iter()), ["TALLY_LISTEN"]);
-    }
-
-    #[test]
     fn a_program_variable_that_is_not_listed_is_found() {
         assert_eq!(unlisted::<TestArgs>(), ["TALLY_OWN"]);
     }

@@ -44,14 +44,9 @@ fn start(command: &mut Command) -> Process {
     Process::start("heartbeat", command).expect("the example starts")
 }
 
-fn beating(interval: &str, args: &[&str]) -> Process {
-    let defaults = ["--greeting", "hello", "--interval", interval, "--log-format", "json"];
-    start(heartbeat(&defaults).args(args))
-}
-
 /// Starts a heartbeat, waits until it is ready, and returns the address of its admin listener.
 async fn ready(args: &[&str]) -> (Process, String) {
-    let service = beating("20ms", &[&["--admin-listen", "127.0.0.1:0"], args].concat());
+    let service = start(heartbeat(&BEATING[..6]).args(["--admin-listen", "127.0.0.1:0"]).args(args));
     service.ready().await.expect("it is ready");
     let address = service.logs("admin listening").await["address"].as_str().expect("an address").to_owned();
     (service, address)
@@ -59,7 +54,7 @@ async fn ready(args: &[&str]) -> (Process, String) {
 
 /// Starts a heartbeat without an admin listener.
 fn alone(args: &[&str]) -> Process {
-    beating("20ms", &[&["--admin-listen", "off"], args].concat())
+    start(heartbeat(&BEATING).args(args))
 }
 
 /// Waits for the end, and returns the exit code and the whole log.
@@ -102,11 +97,11 @@ async fn the_log_level_can_be_changed_at_run_time_but_not_by_a_web_page() {
     };
     let beats = || service.events().iter().filter(|event| event["message"] == "beat").count();
     // Waits for 50 more beats, according to the metric.
+    let count = async || -> u64 {
+        let metrics = answer(&address, "/metrics").await.1;
+        metrics.lines().find_map(|line| line.strip_prefix("tally_heartbeats_total ")).unwrap().parse().unwrap()
+    };
     let more = async || {
-        let count = async || -> u64 {
-            let metrics = answer(&address, "/metrics").await.1;
-            metrics.lines().find_map(|line| line.strip_prefix("tally_heartbeats_total ")).unwrap().parse().unwrap()
-        };
         let before = count().await;
         eventually("it beats on", async || count().await >= before + 50).await;
     };
@@ -173,42 +168,25 @@ async fn a_task_that_ends_early_fails_or_panics_is_named_and_the_exit_code_is_1(
     }
 }
 
-/// An address that was free when this was called.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("a listener has an address").to_string()
-}
-
-/// Waits until the metric reports dropped log lines.
-async fn until_lines_are_dropped(address: &str) {
-    let dropped = async || -> Option<u64> {
-        let metrics = get(address, "/metrics").await?.body;
-        metrics.lines().find_map(|line| line.strip_prefix("tally_log_dropped_lines_total "))?.parse().ok()
-    };
-    eventually("lines are dropped", async || dropped().await.is_some_and(|lines| lines >= 5)).await;
-}
-
 #[tokio::test]
-async fn a_full_disk_under_the_log_does_not_end_the_process() {
-    for format in ["json", "pretty"] {
-        let address = free_address();
+async fn a_full_disk_under_the_log_or_a_closed_pipe_does_not_end_the_process() {
+    for (format, is_pipe) in [("json", false), ("pretty", false), ("json", true)] {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = free.local_addr().expect("a listener has an address").to_string();
+        drop(free);
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("this machine has /dev/full");
+        let log = if is_pipe { Stdio::piped() } else { Stdio::from(full) };
         let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address, "--log-format", format];
-        let service = Process::logging_to(full, "heartbeat", &mut heartbeat(&args)).unwrap();
-        until_lines_are_dropped(&address).await;
+        let service = Process::logging_to(log, "heartbeat", &mut heartbeat(&args)).unwrap();
+        eventually("it is up", async || get(&address, "/readyz").await.is_some()).await;
+        drop(service.child().stderr.take());
+        let dropped = async || -> Option<u64> {
+            let metrics = get(&address, "/metrics").await?.body;
+            metrics.lines().find_map(|line| line.strip_prefix("tally_log_dropped_lines_total "))?.parse().ok()
+        };
+        eventually("lines are dropped", async || dropped().await.is_some_and(|lines| lines >= 5)).await;
         service.stop().await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn closing_the_pipe_of_the_log_does_not_end_the_process() {
-    let address = free_address();
-    let args = ["--greeting", "hello", "--interval", "5ms", "--admin-listen", &address];
-    let service = Process::logging_to(Stdio::piped(), "heartbeat", &mut heartbeat(&args)).unwrap();
-    eventually("it is up", async || get(&address, "/readyz").await.is_some()).await;
-    drop(service.child().stderr.take());
-    until_lines_are_dropped(&address).await;
-    service.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -243,16 +221,18 @@ async fn a_task_that_ignores_the_stop_is_named_and_the_process_exits_within_the_
 }
 
 #[tokio::test]
-async fn a_draining_process_is_alive_and_not_ready() {
-    let (service, address) = ready(&["--misbehave", "hang"]).await;
-    service.logs("beat").await;
-    service.signal(Signal::TERM).unwrap();
-    let stopping = r#"{"ready":false,"conditions":{"running":{"state":"not_ready","reason":"stopping"}}}"#;
-    let stopping = (503, stopping.to_owned());
-    eventually("it is not ready", async || answer(&address, "/readyz").await == stopping).await;
-    assert_eq!(answer(&address, "/livez").await.0, 200);
-    service.signal(Signal::TERM).unwrap();
-    assert_eq!(exit(service).await.0, Some(143));
+async fn a_draining_process_is_alive_and_not_ready_and_a_second_signal_ends_it_at_once() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let (service, address) = ready(&["--misbehave", "hang"]).await;
+        service.logs("beat").await;
+        service.signal(Signal::TERM).unwrap();
+        let stopping = r#"{"ready":false,"conditions":{"running":{"state":"not_ready","reason":"stopping"}}}"#;
+        let stopping = (503, stopping.to_owned());
+        eventually("it is not ready", async || answer(&address, "/readyz").await == stopping).await;
+        assert_eq!(answer(&address, "/livez").await.0, 200);
+        service.signal(signal).unwrap();
+        assert_eq!(exit(service).await.0, Some(code));
+    }
 }
 
 #[tokio::test]
@@ -264,16 +244,6 @@ async fn an_unknown_format_is_named_and_exits_with_78_without_draining() {
     assert_eq!(stderr.matches(named).count(), 1, "{stderr}");
     // The last stage may find nothing more to do while the process ends; that is not a stop.
     assert!(!stderr.contains("no more beats") && !stderr.contains("stopping"), "{stderr}");
-}
-
-#[tokio::test]
-async fn a_second_signal_ends_the_process_at_once() {
-    let service = alone(&["--misbehave", "hang"]);
-    service.logs("beat").await;
-    service.signal(Signal::TERM).unwrap();
-    service.logs("stopping").await;
-    service.signal(Signal::INT).unwrap();
-    assert_eq!(exit(service).await.0, Some(130));
 }
 
 #[tokio::test]
@@ -301,17 +271,6 @@ async fn what_is_wrong_is_named_and_exits_with_78_and_a_good_check_help_and_vers
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(stdout.contains(said) && !stdout.contains(CANARY), "{stdout}");
     }
-}
-
-#[tokio::test]
-async fn an_address_in_use_is_reported_with_its_flag() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let (code, log) = exit(beating("20ms", &["--admin-listen", &address])).await;
-    assert_eq!(code, Some(78), "{log:#?}");
-    let error =
-        log.iter().find(|event| event["message"] == "cannot start").expect("an error is logged")["error"].to_string();
-    assert!(error.contains(&address) && error.contains("--admin-listen (TALLY_ADMIN_LISTEN)"), "{error}");
 }
 
 #[tokio::test]

@@ -160,8 +160,8 @@ impl OwnBoards {
     async fn look(&self) -> Outcome<Option<String>> {
         let last = kafka::last_records(&*self.boards.reader).await?;
         let here = last.iter().filter(|(partition, _)| partition.index < self.of);
-        let other = here.filter_map(|(_, records)| records.iter().last()?.foreign(&self.own)).next();
-        Ok(other.map(|other| kafka::shared(&self.boards.name, &other)))
+        let mut others = here.filter_map(|(_, records)| records.iter().last()?.foreign(&self.own));
+        Ok(others.next().map(|other| kafka::shared(&self.boards.name, &other)))
     }
 
     /// Returns whether one of the last [`LOOKED_AT`] records of a partition is of this deployment.

@@ -28,8 +28,9 @@ pub struct Evidence {
 /// dates changes of rows.
 const CLOCKS: Duration = Duration::from_secs(60);
 
-/// A claim about the accuracy of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A claim about the accuracy of a list. A list that is merged from several has the greatest of their claims, since each
+/// subject is in only one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// The list equals what the rows say.
     Exact,
@@ -39,38 +40,25 @@ pub enum Claim {
     Unknown(Reason),
 }
 
-/// Why the error is not known. If there are several reasons, the first in this order is reported.
+/// Why the error is not known. If there are several reasons, the last in this order is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
-    /// Changes in the window may be lost.
-    Loss,
-    /// The window begins before the part of the log that was read.
-    Young,
-    /// A partition has no list of this moment.
-    Missing,
-    /// A change in the window came after its moment was published.
-    Clock,
-    /// There are more regions than boards for them, so the region's list may lack changes that were counted as `other`.
-    Shed,
     /// So many of the first subjects are blocked that unlisted ones may belong in the last places.
     Blocked,
+    /// There are more regions than boards for them, so the region's list may lack changes that were counted as `other`.
+    Shed,
+    /// A change in the window came after its moment was published.
+    Clock,
+    /// A partition has no list of this moment.
+    Missing,
+    /// The window begins before the part of the log that was read.
+    Young,
+    /// Changes in the window may be lost.
+    Loss,
 }
 
 impl Claim {
-    /// Returns the claim about a list that is merged from two. Each subject is in only one of them.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Unknown(one), Self::Unknown(other)) => Self::Unknown(one.min(other)),
-            (unknown @ Self::Unknown(_), _) | (_, unknown @ Self::Unknown(_)) => unknown,
-            (one, other) => match one.bound().max(other.bound()) {
-                Some(bound) if bound > 0 => Self::Bound(bound),
-                _ => Self::Exact,
-            },
-        }
-    }
-
     /// Returns the most that a sum may be off, or `None` if that is not known.
     pub fn bound(self) -> Option<u64> {
         match self {
@@ -94,18 +82,9 @@ pub fn certify(evidence: &Evidence) -> Claim {
     let Evidence { from, since, loss, unreadable, late, shed } = *evidence;
     let begins_behind = |at: UnixMillis| from.saturating_mul(1000) >= at.plus(CLOCKS).0;
     let is_lost = !loss.is_none_or(begins_behind) || unreadable.is_some_and(|second| second > from);
-    let reason = if is_lost {
-        Some(Reason::Loss)
-    } else if since != Some(UnixMillis(0)) && !since.is_some_and(begins_behind) {
-        Some(Reason::Young)
-    } else if late.is_some_and(|second| second > from) {
-        Some(Reason::Clock)
-    } else {
-        None
-    };
-    match (reason, shed) {
-        (Some(reason), _) => Claim::Unknown(reason),
-        (None, 0) => Claim::Exact,
-        (None, shed) => Claim::Bound(shed),
-    }
+    let is_young = since != Some(UnixMillis(0)) && !since.is_some_and(begins_behind);
+    let is_late = late.is_some_and(|second| second > from);
+    let reasons = [(is_lost, Reason::Loss), (is_young, Reason::Young), (is_late, Reason::Clock)];
+    let known = if shed == 0 { Claim::Exact } else { Claim::Bound(shed) };
+    reasons.into_iter().find(|(holds, _)| *holds).map_or(known, |(_, reason)| Claim::Unknown(reason))
 }

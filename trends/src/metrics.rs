@@ -8,8 +8,6 @@ use tally_core::fault::Fault;
 use tally_service::catalogue;
 use tally_service::metrics::Label;
 
-use crate::partition::Note;
-
 const CLASS: Label = Label::of("class", Fault::CLASSES);
 const PARTITION: Label = Label::learnt("partition");
 
@@ -38,19 +36,6 @@ catalogue! {
         "Calls to Kafka and to the tables that were retried.";
     KAFKA_ERRORS: Counter Count "tally_trends_kafka_errors_total" [CLASS],
         "Errors reported by the Kafka client, by class.";
-}
-
-pub(crate) fn noted(note: Note) {
-    match note {
-        Note::Read { taken, copies } => {
-            CHANGES.counter(&["counted"]).increment(taken as u64);
-            CHANGES.counter(&["copy"]).increment(copies as u64);
-        }
-        Note::Late => LATE.counter(&[]).increment(1),
-        Note::Loss => LOSSES.counter(&[]).increment(1),
-        Note::Anew => REPLAYS.counter(&[]).increment(1),
-        Note::Shed(keys) => SHED.counter(&[]).increment(keys),
-    }
 }
 
 pub(crate) fn written(partition: u32, boards: usize, age: Duration) {

@@ -102,8 +102,8 @@ impl Partition {
 
     /// Changes the limit of [keys](Fold::keys). Keys beyond it are forgotten.
     pub fn allow(&mut self, keys: usize) {
-        if keys != self.setup.keys {
-            self.setup.keys = keys;
+        if keys != self.setup.rules.keys {
+            self.setup.rules.keys = keys;
             self.fold.allow(keys);
         }
     }
@@ -182,7 +182,7 @@ impl Partition {
         let mut touched = self.fold.touched();
         if is_whole {
             self.whole = Some(moment);
-            let windows = 0..self.setup.windows.len();
+            let windows = 0..self.setup.rules.windows.len();
             let each = |place: Place| windows.clone().map(|index| (place.clone(), index)).collect::<Vec<_>>();
             touched = self.fold.places().flat_map(each).chain(self.sent.keys().cloned()).collect();
             touched.sort_unstable();
@@ -191,7 +191,7 @@ impl Partition {
         let (mut boards, mut gone) = (Vec::new(), Vec::new());
         for (place, index) in touched {
             let list = self.fold.list(&place, index);
-            let window = self.setup.windows[index];
+            let window = self.setup.rules.windows[index];
             let key = (place, index);
             let before = self.sent.get(&key);
             let was_listed = before.is_some_and(|before| !before.items.is_empty());
@@ -214,7 +214,7 @@ impl Partition {
     }
 
     fn tick(&self, moment: u64) -> Tick {
-        let windows = &self.setup.windows;
+        let windows = &self.setup.rules.windows;
         let listed = self.sent.values().filter(|sent| !sent.items.is_empty());
         let marks = listed.map(|sent| mark(&sent.place, sent.window, sent.moment));
         Tick {
@@ -231,6 +231,6 @@ impl Partition {
     /// Returns the claim about the lists of the window at `index` at `moment`.
     fn claim(&self, index: usize, moment: u64) -> Claim {
         let (late, shed) = (self.fold.late(), self.fold.bound(index));
-        certify(&Evidence { late, shed, ..self.reading.evidence(self.setup.windows[index].from(moment)) })
+        certify(&Evidence { late, shed, ..self.reading.evidence(self.setup.rules.windows[index].from(moment)) })
     }
 }

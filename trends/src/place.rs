@@ -109,14 +109,11 @@ impl Gains {
 
     fn take_off(&mut self, nth: usize, bucket: &Bucket) {
         self.left += bucket.len();
-        let mut is_full = false;
         for (slot, sum) in bucket.sums() {
             let total = &mut self.totals.row_mut(slot)[nth];
             *total = total.saturating_sub(sum);
-            is_full |= self.spans[nth].update(slot, *total, &self.names);
-            if is_full {
+            if self.spans[nth].update(slot, *total, &self.names) {
                 self.cut();
-                is_full = false;
             }
         }
         self.spans[nth].touched = true;

@@ -133,19 +133,19 @@ impl Shelf {
         for index in 0..self.of {
             let known = self.partitions.get(&index);
             let Some((known, tick)) = known.and_then(|known| Some((known, known.at(moment)?))) else {
-                claim = claim.and(Claim::Unknown(Reason::Missing));
+                claim = claim.max(Claim::Unknown(Reason::Missing));
                 continue;
             };
             let (_, of_window) = tick.claims.iter().find(|(of, _)| *of == window)?;
-            claim = claim.and(*of_window);
+            claim = claim.max(*of_window);
             if tick.folded && place.region.is_some() {
-                claim = claim.and(Claim::Unknown(Reason::Shed));
+                claim = claim.max(Claim::Unknown(Reason::Shed));
             }
             lists.push(known.list(tick, place, window));
         }
         let (list, is_enough) = merge(&lists, k, is_blocked)?;
         if !is_enough {
-            claim = claim.and(Claim::Unknown(Reason::Blocked));
+            claim = claim.max(Claim::Unknown(Reason::Blocked));
         }
         Some(Top { list, claim })
     }

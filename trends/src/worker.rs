@@ -95,10 +95,7 @@ impl Runner {
             partition: log.partition().index,
             of: shared.partitions,
             writer: Writer(format!("{:016x}", shared.host.chance().token()).into()),
-            windows: shared.rules.windows.clone(),
-            boards: shared.rules.boards,
-            regions: shared.rules.regions,
-            keys: shared.rules.keys,
+            rules: shared.rules.clone(),
         };
         shared.held.fetch_add(1, Ordering::Relaxed);
         let (beginning, publishing, state) = (None, None, metrics::PARTITIONS.one_more(&["reading"]));
@@ -190,15 +187,25 @@ impl Runner {
     }
 
     fn tell(&self, note: Note) {
-        metrics::noted(note);
         let partition = self.log.partition().index;
         match note {
-            Note::Read { .. } | Note::Anew | Note::Shed(_) => {}
-            Note::Late => tracing::warn!(
-                partition,
-                "a change came after its moment was published: lists are inexact for one window"
-            ),
-            Note::Loss => tracing::warn!(partition, "changes were lost: lists are inexact for one window"),
+            Note::Read { taken, copies } => {
+                metrics::CHANGES.counter(&["counted"]).increment(taken as u64);
+                metrics::CHANGES.counter(&["copy"]).increment(copies as u64);
+            }
+            Note::Late => {
+                metrics::LATE.counter(&[]).increment(1);
+                tracing::warn!(
+                    partition,
+                    "a change came after its moment was published: lists are inexact for one window"
+                );
+            }
+            Note::Loss => {
+                metrics::LOSSES.counter(&[]).increment(1);
+                tracing::warn!(partition, "changes were lost: lists are inexact for one window");
+            }
+            Note::Anew => metrics::REPLAYS.counter(&[]).increment(1),
+            Note::Shed(keys) => metrics::SHED.counter(&[]).increment(keys),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use serde_json::{Value, json};
 use tally_adapters::kafka::Spreading;
@@ -50,8 +49,7 @@ async fn a_set_has_the_deployments_shards_whatever_is_asked_for_and_nothing_is_w
 #[tokio::test]
 async fn a_sum_begins_with_as_many_partitions_as_it_is_asked_for_where_its_writer_spreads_sums() {
     // No second ends by this clock, after which quiet sums would be spread less.
-    static STILL: AtomicU64 = AtomicU64::new(0);
-    let (clock, seen) = (Clock::stepping(BEGAN, &STILL), broker());
+    let (clock, seen) = (Clock::standing_still(BEGAN), broker());
     let topics: Topics = Arc::new(move |topic: &str| Ok(Arc::new(seen.reader("test", topic)) as Arc<dyn TopicReader>));
     let spreading = Spreading::new(SumPolicy::RoundRobin);
     let wire = |app: App| App { spreading, partitions: Some(topics), ..app };

@@ -8,7 +8,7 @@ use tally_core::ids::{CounterId, CounterKind, CounterName, ReservedKey, RowKey, 
 
 use crate::counters::{Counted, Counters};
 use crate::ledger::{Amount, Ledger};
-use crate::names::{Made, Names};
+use crate::names::{Member, Names};
 use crate::verify::Differences;
 
 #[derive(Debug, Default)]
@@ -25,14 +25,11 @@ pub(super) struct CounterRows {
     pub(super) rows: u64,
     /// What those of each shard weigh.
     pub(super) shards: BTreeMap<Shard, i64>,
-    /// The load's users among the members.
-    pub(super) users: BTreeSet<u32>,
-    /// What the load's lanes have made among them: replies, or posts with a hashtag.
-    pub(super) made: BTreeSet<Made>,
+    /// The members that are the load's.
+    pub(super) members: BTreeSet<Member>,
 }
 
-static NONE: CounterRows =
-    CounterRows { rows: 0, shards: BTreeMap::new(), users: BTreeSet::new(), made: BTreeSet::new() };
+static NONE: CounterRows = CounterRows { rows: 0, shards: BTreeMap::new(), members: BTreeSet::new() };
 
 impl CounterRows {
     /// What all of them weigh.
@@ -69,8 +66,7 @@ impl Rows {
         let counter = self.counters.entry(key.counter).or_default();
         counter.rows += 1;
         *counter.shards.entry(key.shard).or_default() += weight.get();
-        counter.users.extend(names.user_index(sort));
-        counter.made.extend(names.made_of(sort));
+        counter.members.extend(names.member_of(sort));
     }
 
     /// The rows of one counter.
@@ -85,7 +81,7 @@ impl Rows {
 }
 
 /// What was compared of all counters of one name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub(crate) struct Compared {
     /// Rows of a set, or cells of a sum.
     pub(crate) rows: u64,
@@ -113,89 +109,52 @@ pub(super) fn compared(rows: &Rows, counters: &BTreeMap<CounterId, Counter>) -> 
 /// was added to each post, and all of them together.
 pub(super) fn rows_with_ledger(rows: &Rows, ledger: &Ledger, counters: &Counters) -> Differences {
     let mut differences = rows.astray.clone();
-    for counted in counters.defined() {
-        let found = Found { rows, counters, counted };
-        match counted {
-            Counted::Likes | Counted::Retweets => found.users_with(ledger, &mut differences),
-            Counted::Replies | Counted::Uses => found.made_with(ledger, &mut differences),
-            Counted::Views => found.amounts_with(ledger, &mut differences),
+    for (counted, definition) in &counters.ours {
+        let found = ledger.names.subjects(*counted).iter().map(|subject| {
+            let id = CounterId { post: subject.clone(), name: definition.name.clone() };
+            (rows.of(&id), id)
+        });
+        let found: Vec<_> = found.collect();
+        if *counted == Counted::Views {
+            amounts_with(ledger, &found, &mut differences);
+        } else {
+            members_with(ledger, *counted, &found, &mut differences);
         }
     }
     differences
 }
 
-/// The rows of one of the load's counters, in all its posts or hashtags.
-struct Found<'a> {
-    rows: &'a Rows,
-    counters: &'a Counters,
-    counted: Counted,
-}
+/// The rows of a counter, and its id, by the index of its post or hashtag.
+type Found<'a> = [(&'a CounterRows, CounterId)];
 
-impl<'a> Found<'a> {
-    /// Each of the load's posts or hashtags: its index, its counter and that counter's rows.
-    fn subjects(&self, names: &'a Names) -> impl Iterator<Item = (usize, CounterId, &'a CounterRows)> {
-        let ids = names.subjects(self.counted).iter().map(|subject| self.counters.id(self.counted, subject));
-        ids.enumerate()
-            .filter_map(|(index, id)| id.map(|id| (index, self.rows.of(&id), id)))
-            .map(|(index, found, id)| (index, id, found))
+fn members_with(ledger: &Ledger, counted: Counted, found: &Found<'_>, differences: &mut Differences) {
+    let (mut said_in_all, mut rows_in_all) = (0, 0);
+    for (index, (CounterRows { members, .. }, id)) in found.iter().enumerate() {
+        let said: BTreeSet<Member> = ledger.members(counted, index).into_keys().collect();
+        said_in_all += said.len();
+        rows_in_all += members.len();
+        for member in said.symmetric_difference(members) {
+            let is = if said.contains(member) {
+                "said last, and there is no row"
+            } else {
+                "taken back or never said, and there is a row"
+            };
+            differences.add(|| format!("{} of {id}: it was {is}", ledger.names.member(counted, *member)));
+        }
     }
-
-    fn users_with(&self, ledger: &Ledger, differences: &mut Differences) {
-        let (mut total, names, said) = (0, &ledger.names, ledger.users(self.counted));
-        for (index, id, found) in self.subjects(names) {
-            total += found.users.len() as u64;
-            for user in 0..names.users {
-                member(differences, said.has(index, user), found.users.contains(&user), || {
-                    format!("{} of {id}", names.user(user))
-                });
-            }
-        }
-        self.in_all(differences, said.total(), total);
-    }
-
-    fn made_with(&self, ledger: &Ledger, differences: &mut Differences) {
-        let (mut total, names, made) = (0, &ledger.names, ledger.made(self.counted));
-        let mut said = BTreeMap::<usize, BTreeSet<Made>>::new();
-        for (one, subject) in made.all() {
-            said.entry(subject).or_default().insert(one);
-        }
-        for (index, id, found) in self.subjects(names) {
-            total += found.made.len() as u64;
-            let said = said.remove(&index).unwrap_or_default();
-            for one in said.symmetric_difference(&found.made) {
-                member(differences, said.contains(one), found.made.contains(one), || {
-                    format!("{} of {id}", names.made(self.counted, *one))
-                });
-            }
-        }
-        self.in_all(differences, made.total(), total);
-    }
-
-    fn amounts_with(&self, ledger: &Ledger, differences: &mut Differences) {
-        let mut total = 0;
-        for (index, id, found) in self.subjects(&ledger.names) {
-            total += found.total();
-            amount(differences, ledger.views.of(index), found.total(), || id.to_string());
-        }
-        amount(differences, ledger.views.total(), total, || format!("{} in all", self.counted.name()));
-    }
-
-    fn in_all(&self, differences: &mut Differences, said: u64, rows: u64) {
-        if said != rows {
-            let name = self.counted.name();
-            differences.add(|| format!("{name} in all: {said} were said and not taken back, there are {rows} rows"));
-        }
+    if said_in_all != rows_in_all {
+        let said = format!("{said_in_all} were said and not taken back, there are {rows_in_all} rows");
+        differences.add(|| format!("{} in all: {said}", counted.name()));
     }
 }
 
-fn member(differences: &mut Differences, said: bool, row: bool, whose: impl FnOnce() -> String) {
-    match (said, row) {
-        (true, false) => differences.add(|| format!("{}: it was said last, and there is no row", whose())),
-        (false, true) => {
-            differences.add(|| format!("{}: it was taken back or never said, and there is a row", whose()));
-        }
-        _ => {}
+fn amounts_with(ledger: &Ledger, found: &Found<'_>, differences: &mut Differences) {
+    let mut total = 0;
+    for (index, (rows, id)) in found.iter().enumerate() {
+        total += rows.total();
+        amount(differences, ledger.views.of(index), rows.total(), || id.to_string());
     }
+    amount(differences, ledger.views.total(), total, || format!("{} in all", Counted::Views.name()));
 }
 
 fn amount(differences: &mut Differences, said: Amount, found: i64, whose: impl FnOnce() -> String) {

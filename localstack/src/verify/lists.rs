@@ -1,21 +1,22 @@
 //! Lists of what is trending, held against the change stream: what was seen of them while the run went on, and what they come
 //! to once everything is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use tally_core::changes::{Effect, Entry};
+use tally_core::ids::{CounterId, CounterName};
 use tally_core::ports::{ChangeStream as _, Position};
 use tally_core::tally::read;
 use tokio::time::Instant;
 
-use crate::counters::Counted;
+use crate::local::Local;
 use crate::oracle::{Oracle, Sums};
 use crate::probe::Client;
 use crate::services::WINDOWS;
 use crate::verify::compare::Rows;
-use crate::verify::sightings::{Claim, List, MOST, Sighting, lists};
+use crate::verify::sightings::{List, MOST, Sighting, lists};
 use crate::verify::{Differences, Verify};
 
 /// How long a list may take to have everything: the moment lies some seconds back, and a service that was killed replays.
@@ -180,24 +181,14 @@ impl Verify<'_> {
 
     /// Regions of the load's members, by its ledger and by the rows' changes.
     fn stream_with_ledger(&self, oracle: &Oracle, differences: &mut Differences) {
-        let ledger = &self.0.ledger;
+        let Local { ledger, counters, .. } = self.0;
         let names = &ledger.names;
-        for counted in self.0.counters.defined() {
-            let Some(definition) = self.0.counters.definition(counted) else { continue };
+        for (counted, definition) in &counters.ours {
             for (index, region) in names.regions.iter().enumerate() {
                 let by_stream = oracle.totals(&definition.name, Some(region));
-                let mut made = BTreeMap::<usize, i64>::new();
-                if matches!(counted, Counted::Replies | Counted::Uses) {
-                    let of_region = ledger.made(counted).all().filter(|(one, _)| names.region_of(one.lane) == index);
-                    of_region.for_each(|(_, subject)| *made.entry(subject).or_default() += 1);
-                }
-                let users = |subject| ledger.users(counted).count_from(subject, index);
-                for (subject, id) in names.subjects(counted).iter().enumerate() {
-                    let said = match counted {
-                        Counted::Likes | Counted::Retweets => i64::try_from(users(subject)).unwrap_or(i64::MAX),
-                        Counted::Replies | Counted::Uses => made.get(&subject).copied().unwrap_or(0),
-                        Counted::Views => 0,
-                    };
+                for (subject, id) in names.subjects(*counted).iter().enumerate() {
+                    let members = ledger.members(*counted, subject);
+                    let said: i64 = members.values().filter(|from| **from == index).map(|_| 1).sum();
                     let there = by_stream.get(id).copied().unwrap_or(0);
                     if said != there {
                         let name = counted.name();
@@ -212,20 +203,16 @@ impl Verify<'_> {
 
 /// What the stream tells of comes to what the rows weigh.
 fn stream_with_rows(oracle: &Oracle, rows: &Rows, differences: &mut Differences) {
-    let mut totals = BTreeMap::<_, i64>::new();
-    for name in oracle.names() {
-        for (subject, sum) in oracle.totals(name, None) {
-            totals.insert((name.clone(), subject), sum);
+    let of_name = |name: &CounterName| {
+        let ids = |(post, sum)| (CounterId { post, name: name.clone() }, sum);
+        oracle.totals(name, None).into_iter().map(ids).collect::<Vec<_>>()
+    };
+    let told: BTreeMap<CounterId, i64> = oracle.names().flat_map(of_name).collect();
+    for id in rows.iter().map(|(id, _)| id).chain(told.keys()).collect::<BTreeSet<_>>() {
+        let (there, told) = (rows.of(id).total(), told.get(id).copied().unwrap_or(0));
+        if there != told {
+            differences.add(|| format!("{id}: the rows come to {there}, their changes to {told}"));
         }
-    }
-    for (id, found) in rows.iter().filter(|(_, found)| found.total() != 0) {
-        let told = totals.remove(&(id.name.clone(), id.post.clone())).unwrap_or(0);
-        if told != found.total() {
-            differences.add(|| format!("{id}: the rows come to {}, their changes to {told}", found.total()));
-        }
-    }
-    for ((name, subject), told) in totals {
-        differences.add(|| format!("{subject} {name}: there are no rows, their changes come to {told}"));
     }
 }
 
@@ -244,27 +231,20 @@ impl ComparedLists {
             seen.moments += 1;
             let provable = evidence.is_provable(sighting.from, *moment);
             seen.provable += usize::from(provable);
-            let bound = match &sighting.claim {
-                Claim::Bound(0) => {
-                    seen.exact += 1;
-                    seen.proved += usize::from(provable);
-                    Some(0)
-                }
-                Claim::Bound(bound) => {
-                    *seen.reasons.entry("bound".to_owned()).or_default() += 1;
-                    Some(*bound)
-                }
-                Claim::Unknown(reason) => {
-                    *seen.reasons.entry(reason.clone()).or_default() += 1;
-                    None
-                }
-            };
+            if sighting.is_exact() {
+                seen.exact += 1;
+                seen.proved += usize::from(provable);
+            } else {
+                let reason = sighting.claim.reason().map_or("bound".to_owned(), |reason| format!("{reason:?}"));
+                *seen.reasons.entry(reason.to_lowercase()).or_default() += 1;
+            }
             if sighting.from < evidence.whole {
                 self.unknown += 1;
                 continue;
             }
             sums.move_to(oracle, (&list.name, list.region.as_ref()), (sighting.from, *moment));
-            let wrong = bound.map(|bound| sums.contradict(bound, &sighting.items, MOST)).unwrap_or_default();
+            let wrong =
+                sighting.claim.bound().map(|bound| sums.contradict(bound, &sighting.items, MOST)).unwrap_or_default();
             if let Some(first) = wrong.first() {
                 let (claim, places) = (&sighting.claim, wrong.len());
                 differences.add(|| format!("{list} at {moment}, {claim:?}: {places} wrong, as {first}"));
@@ -314,7 +294,7 @@ impl fmt::Display for ComparedLists {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::ids::CounterName;
+    use tally_trends::{Claim, Reason};
 
     use super::*;
 
@@ -337,9 +317,9 @@ mod tests {
             items: items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect(),
         };
         let sightings = BTreeMap::from([
-            (120, sighting(Claim::Bound(0), &[])),
-            (121, sighting(Claim::Bound(0), &[("a", 1)])),
-            (122, sighting(Claim::Unknown("clock".to_owned()), &[])),
+            (120, sighting(Claim::Exact, &[])),
+            (121, sighting(Claim::Exact, &[("a", 1)])),
+            (122, sighting(Claim::Unknown(Reason::Clock), &[])),
         ]);
         let evidence = Evidence { since: 1, losses: Vec::new(), whole: 0 };
         let (mut compared, mut found) =
@@ -348,7 +328,7 @@ mod tests {
         compared.seen.insert(list.clone(), seen);
         assert_eq!(
             found.listed,
-            ["likes over 1m at 121, Bound(0): 1 wrong, as place 1: listed Some((\"a\", 1)), by the changes None"]
+            ["likes over 1m at 121, Exact: 1 wrong, as place 1: listed Some((\"a\", 1)), by the changes None"]
         );
         let said = "1 lists compared, 0 wrong (2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost)\n    \
                     likes over 1m              2 of 3 moments exact, 1 clock; 2 of 3 where nothing is lost";

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::Deserialize as _;
 use serde_json::Value;
 use tally_core::ids::{CounterKind, CounterName, Region};
 use tally_service::Stop;
+use tally_trends::{Claim, Reason};
 
 use crate::local::Local;
 use crate::probe::Client;
@@ -39,15 +41,6 @@ impl fmt::Display for List {
     }
 }
 
-/// What a list says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// It is off by so much at most; by nothing where it is exact.
-    Bound(u64),
-    /// It is not known, and why.
-    Unknown(String),
-}
-
 /// A list as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
@@ -59,16 +52,20 @@ pub(crate) struct Sighting {
 
 impl Sighting {
     pub(crate) fn is_exact(&self) -> bool {
-        self.claim == Claim::Bound(0)
+        self.claim == Claim::Exact
     }
 
     /// A moment, and the sighting, from an answer of the API; `None` where it is not one.
     pub(crate) fn read(answer: &Value) -> Option<(u64, Self)> {
-        let claim = match (answer["bound"].as_u64(), answer["reason"].as_str()) {
-            (Some(bound), None) if answer["exact"] == (bound == 0) => Claim::Bound(bound),
-            (None, Some(reason)) if answer["exact"] == false => Claim::Unknown(reason.to_owned()),
+        let claim = match (answer["bound"].as_u64(), Reason::deserialize(&answer["reason"]).ok()) {
+            (Some(0), None) => Claim::Exact,
+            (Some(bound), None) => Claim::Bound(bound),
+            (None, Some(reason)) => Claim::Unknown(reason),
             _ => return None,
         };
+        if answer["exact"] != (claim == Claim::Exact) {
+            return None;
+        }
         let item = |item: &Value| Some((item["id"].as_str()?.to_owned(), item["count"].as_i64()?));
         let items = answer["items"].as_array()?.iter().map(item).collect::<Option<Vec<_>>>()?;
         Some((answer["as_of"].as_u64()? / 1000, Self { from: answer["from"].as_u64()? / 1000, claim, items }))
@@ -157,9 +154,9 @@ mod tests {
             Sighting::read(&answer)
         };
         let sighting = |claim| Some((100, Sighting { from: 40, claim, items: vec![("a".to_owned(), 3)] }));
-        assert_eq!(answer(json!({"exact": true, "bound": 0})), sighting(Claim::Bound(0)));
+        assert_eq!(answer(json!({"exact": true, "bound": 0})), sighting(Claim::Exact));
         assert_eq!(answer(json!({"exact": false, "bound": 7})), sighting(Claim::Bound(7)));
-        assert_eq!(answer(json!({"exact": false, "reason": "loss"})), sighting(Claim::Unknown("loss".to_owned())));
+        assert_eq!(answer(json!({"exact": false, "reason": "loss"})), sighting(Claim::Unknown(Reason::Loss)));
         // What contradicts itself is no list.
         for bad in
             [json!({"exact": true, "reason": "loss"}), json!({"exact": true, "bound": 7}), json!({"exact": false})]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::telemetry::tests::Captured;
-use crate::{Condition, Exit, How, Stop, Stopped, UnixMillis};
+use crate::{Condition, Exit, How, Stop, UnixMillis};
 
 const GRACE: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(1) };
@@ -80,60 +80,29 @@ async fn a_permanent_fault_fails_the_start_and_names_the_dependency() {
 #[tokio::test(start_paused = true)]
 async fn services_in_one_process_are_killed_and_restarted_one_by_one() {
     let whole = Readiness::new();
+    let beats = Arc::new(AtomicU32::new(0));
     let start = |name: &str| {
         let host = host(name).with_readiness(whole.scope(name));
-        Running::start(Beating { down_for: 0, beats: Arc::default() }, host)
+        Running::start(Beating { down_for: 0, beats: Arc::clone(&beats) }, host)
     };
     let (one, two) = (start("one"), start("two"));
     assert_eq!((one.ready().await, two.ready().await), (Ok(()), Ok(())));
     one.host().readiness().not_ready("partition-3", "no fence");
+    let killed = one.host().clone();
     one.kill().await;
-    assert!(!whole.report().ready && two.host().readiness().report().ready);
+    assert_eq!(Arc::strong_count(&beats), 2, "nothing is left of what it owned");
+    assert!(killed.worker(Stage::Work, "late", |_: Stop| pending()).has_ended(), "nothing starts any more");
+    let report = whole.report();
+    assert!(!report.ready && report.conditions.contains_key("one/partition-3"), "{report:?}");
+    assert!(two.host().readiness().report().ready);
     let one = start("one");
     assert_eq!(one.ready().await, Ok(()));
     assert!(whole.report().ready);
-    assert_eq!(one.stop(GRACE).await.exit().or(two.stop(GRACE).await.exit()), Exit::CLEAN);
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropping_a_running_service_kills_it() {
-    struct Owner(Arc<()>);
-    impl App for Owner {
-        async fn start(self, host: Host) -> anyhow::Result<()> {
-            host.spawn(Stage::Work, "own", |_| async move {
-                pending::<()>().await;
-                drop(self.0);
-                Ok(())
-            });
-            Ok(())
-        }
-    }
-    let owned = Arc::new(());
-    let running = Running::start(Owner(Arc::clone(&owned)), host("test"));
-    assert_eq!(running.ready().await, Ok(()));
-    drop(running);
+    assert_eq!(two.stop(GRACE).await.exit(), Exit::CLEAN);
+    // Dropping one kills it.
+    drop(one);
     tokio::task::yield_now().await;
-    assert_eq!(Arc::strong_count(&owned), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_draws_its_pauses_from_the_seed_and_ends_when_asked_to_stop() {
-    async fn pauses(seed: u64) -> Duration {
-        let host = host("test").with_chance(Chance::seeded(seed));
-        let (began, tries) = (Instant::now(), AtomicU32::new(0));
-        let attempt = || async {
-            let tried = tries.fetch_add(1, Ordering::Relaxed);
-            if tried == 20 { Ok(()) } else { Err(Fault::Throttled("slow down".to_owned())) }
-        };
-        host.wait_for("store", BACKOFF, attempt).await.unwrap();
-        began.elapsed()
-    }
-    assert_eq!(pauses(3).await, pauses(3).await);
-    assert_ne!(pauses(3).await, pauses(4).await);
-    let host = host("test");
-    host.shut_down(GRACE).await;
-    let error = host.wait_for("store", BACKOFF, || async { Ok::<_, Fault>(()) }).await.unwrap_err();
-    assert!(error.is::<Stopped>());
+    assert_eq!(Arc::strong_count(&beats), 1);
 }
 
 #[tokio::test(start_paused = true)]

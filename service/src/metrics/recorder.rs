@@ -52,33 +52,21 @@ fn recorder() -> Result<PrometheusRecorder, BuildError> {
 
 #[cfg(test)]
 mod tests {
-    use metrics::{describe_histogram, histogram};
+    use metrics::histogram;
 
     use super::*;
     use crate::Switch;
 
     #[test]
-    fn a_sample_counts_in_every_bucket_of_its_unit_whose_bound_it_does_not_exceed() {
+    fn a_histogram_has_the_buckets_of_the_unit_in_its_name() {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
-            describe_histogram!("sizes_bytes", "How large.");
-            for sample in [0.0, 256.0, 256.5, 1e9] {
-                histogram!("sizes_bytes", "of" => "a \"b\"").record(sample);
-            }
-            ["waits_seconds", "rows"].iter().for_each(|name| histogram!(*name).record(1.0));
+            ["sizes_bytes", "waits_seconds", "rows"].iter().for_each(|name| histogram!(*name).record(1.0));
         });
         let text = recorder.handle().render();
-        for line in [
-            "# HELP sizes_bytes How large.",
-            "# TYPE sizes_bytes histogram",
-            r#"sizes_bytes_bucket{of="a \"b\"",le="256"} 2"#,
-            r#"sizes_bytes_bucket{of="a \"b\"",le="1024"} 3"#,
-            r#"sizes_bytes_bucket{of="a \"b\"",le="+Inf"} 4"#,
-            r#"sizes_bytes_sum{of="a \"b\""} 1000000512.5"#,
-            r#"sizes_bytes_count{of="a \"b\""} 4"#,
-            r#"waits_seconds_bucket{le="0.001"} 0"#,
-            r#"rows_bucket{le="2"} 1"#,
-        ] {
+        for line in
+            [r#"sizes_bytes_bucket{le="256"} 1"#, r#"waits_seconds_bucket{le="0.001"} 0"#, r#"rows_bucket{le="2"} 1"#]
+        {
             assert!(text.lines().any(|rendered| rendered == line), "{line}: {text}");
         }
     }

@@ -2,7 +2,6 @@
 //! serializer that parses its own spans again costs more than the request does. Characters that could end a line are
 //! escaped.
 
-use std::error::Error;
 use std::fmt::{self, Write};
 
 use tracing::field::{Field, Visit};
@@ -114,10 +113,6 @@ impl<W: Write> Visit for Visitor<'_, W> {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         self.member(field, |to| string(to, value));
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.member(field, |to| quoted(to, format_args!("{value}")));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

@@ -2,31 +2,19 @@
 
 use tally_core::changes::{Effect, Entry, Side};
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
+use tally_service::Chance;
 
 use crate::{A_SECOND, BEGAN};
 
 /// The keys of the changes, in order.
 pub(crate) struct Load(Vec<u32>);
 
-/// A random number generator that is good enough for benchmarks.
-pub(crate) struct Draw(pub(crate) u64);
-
-impl Draw {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// One of `keys` keys, where key n has a probability proportional to 1/n.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between 0 and the keys")]
-    pub(crate) fn zipf(&mut self, keys: usize) -> u32 {
-        let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        // The inverse of ln(n + 1) / ln(keys + 1).
-        ((keys as f64 + 1.0).powf(share) - 1.0) as u32
-    }
+/// Draws one of `keys` keys, where key n has a probability proportional to 1/n.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between 0 and the keys")]
+pub(crate) fn zipf(chance: &Chance, keys: usize) -> u32 {
+    let share = (chance.token() >> 11) as f64 / (1u64 << 53) as f64;
+    // The inverse of ln(n + 1) / ln(keys + 1).
+    ((keys as f64 + 1.0).powf(share) - 1.0) as u32
 }
 
 pub(crate) fn id(key: u32) -> PostId {
@@ -45,8 +33,8 @@ pub(crate) fn change(nth: u64, key: u32, second: u64, [before, after]: [i64; 2])
 
 impl Load {
     pub(crate) fn zipf(keys: usize, changes: usize) -> Self {
-        let mut draw = Draw(7);
-        Self((0..changes).map(|_| draw.zipf(keys)).collect())
+        let chance = Chance::seeded(7);
+        Self((0..changes).map(|_| zipf(&chance, keys)).collect())
     }
 
     /// Each key once.

@@ -12,7 +12,7 @@ use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, TopicId};
 use tally_trends::partition::{Looked, Setup};
-use tally_trends::{BoardRules, Partition, Writer};
+use tally_trends::{BoardRules, Partition, Rules, Writer};
 
 use crate::load::Load;
 use crate::{BEGAN, alternate, now, print_rate, rate, size, windows};
@@ -67,10 +67,12 @@ impl Stage {
             partition: 0,
             of: 1,
             writer: Writer("bench".into()),
-            windows: windows(&["1h", "24h"]),
-            boards: BoardRules::default(),
-            regions: 1,
-            keys: usize::MAX,
+            rules: Rules {
+                windows: windows(&["1h", "24h"]),
+                boards: BoardRules::default(),
+                regions: 1,
+                keys: usize::MAX,
+            },
         });
         let looked = Looked { log: self.log.clone(), generation: 1, position: None };
         let find = |_| ready(Ok(None));

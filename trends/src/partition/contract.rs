@@ -10,7 +10,7 @@ use tally_core::topic::{Log, Offset, TopicId};
 use super::reading::Reading;
 use crate::window::first_moment;
 use crate::wire::Writer;
-use crate::{BoardRules, Fold, Tick, Window, Written};
+use crate::{Fold, Rules, Tick, Window, Written};
 
 /// How much further back than its windows a partition reads. It covers the differences between the clocks of machines,
 /// and more.
@@ -27,18 +27,14 @@ pub struct Setup {
     pub of: u32,
     /// The writer that its messages name.
     pub writer: Writer,
-    pub windows: Vec<Window>,
-    /// The sizes of the boards.
-    pub boards: BoardRules,
-    /// The maximum number of regions that have boards of their own.
-    pub regions: usize,
-    /// The initial limit of [keys](Fold::keys).
-    pub keys: usize,
+    /// The rules of the lists. The limit of [keys](Fold::keys) is the initial one.
+    pub rules: Rules,
 }
 
 impl Setup {
     pub(super) fn fold(&self, moment: u64) -> Fold {
-        Fold::new(&self.windows, self.boards, moment).with_regions(self.regions).with_keys(self.keys)
+        let Rules { windows, boards, regions, keys } = &self.rules;
+        Fold::new(windows, *boards, moment).with_regions(*regions).with_keys(*keys)
     }
 }
 

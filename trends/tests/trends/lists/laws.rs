@@ -1,108 +1,8 @@
-//! Compares the lists with all changes.
+//! What the merge of partitions' lists, and what is known of a window, allow to say of a list.
 
-use proptest::collection::vec;
-use proptest::prelude::*;
-use tally_core::changes::Entry;
 use tally_core::ids::PostId;
 use tally_core::time::UnixMillis;
-use tally_trends::{Claim, Evidence, Fold, List, Place, Ranked, Reason, certify, merge};
-
-use super::world::{BEGAN, RULES, entry, gained, likes, side, windows};
-
-/// What happens next.
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    /// A row of a subject is added, removed, or moved to another region, `ahead` seconds after the moment.
-    Change { subject: u8, before: Option<u8>, after: Option<u8>, ahead: u64 },
-    /// Time passes.
-    Pass(u64),
-}
-
-fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    let region = || proptest::option::of(0..3u8);
-    let change = (0..14u8, region(), region(), 1..5u64).prop_map(|(subject, before, after, ahead)| Operation::Change {
-        subject,
-        before,
-        after,
-        ahead,
-    });
-    vec(prop_oneof![8 => change, 2 => (1..90u64).prop_map(Operation::Pass)], 1..150)
-}
-
-fn places() -> [Place; 3] {
-    [None, Some("r1"), Some("r2")].map(likes)
-}
-
-fn right(fold: &mut Fold, changes: &[Entry]) -> Result<(), TestCaseError> {
-    for place in places() {
-        for index in 0..windows().len() {
-            let List { moment, from, items, complete } = fold.list(&place, index);
-            let all = gained(changes, &place, from, moment, usize::MAX);
-            prop_assert_eq!(&items[..], &all[..items.len()], "{:?}, window {}", place, index);
-            prop_assert!(items.len() >= RULES.list.min(all.len()), "{} of {}", items.len(), all.len());
-            prop_assert!(!complete || items.len() == all.len());
-        }
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_list_is_what_rows_gained_in_its_window_also_of_a_fold_made_anew(
-        operations in operations(),
-        later in 1..900u64,
-    ) {
-        let (mut fold, mut changes) = (Fold::new(&windows(), RULES, BEGAN), Vec::<Entry>::new());
-        for operation in operations {
-            match operation {
-                Operation::Change { subject, before, after, ahead } => {
-                    let sides = [side(before), side(after)];
-                    let change = entry(changes.len() as u64 + 1, subject, sides, fold.moment() + ahead);
-                    fold.take(&change);
-                    changes.push(change);
-                }
-                Operation::Pass(span) => {
-                    fold.advance(fold.moment() + span);
-                    fold.tell();
-                    right(&mut fold, &changes)?;
-                }
-            }
-        }
-        prop_assert_eq!(fold.late(), None);
-        let mut anew = Fold::new(&windows(), RULES, BEGAN);
-        changes.iter().for_each(|change| anew.take(change));
-        anew.advance(fold.moment() + later);
-        right(&mut anew, &changes)?;
-    }
-
-    #[test]
-    fn lists_of_partitions_make_that_of_all(operations in operations()) {
-        let mut folds: Vec<Fold> = (0..3).map(|_| Fold::new(&windows(), RULES, BEGAN)).collect();
-        let (mut changes, mut moment) = (Vec::new(), BEGAN);
-        for operation in operations {
-            match operation {
-                Operation::Change { subject, before, after, ahead } => {
-                    let sides = [side(before), side(after)];
-                    let change = entry(changes.len() as u64 + 1, subject, sides, moment + ahead);
-                    folds[usize::from(subject) % 3].take(&change);
-                    changes.push(change);
-                }
-                Operation::Pass(span) => moment += span,
-            }
-        }
-        folds.iter_mut().for_each(|fold| fold.advance(moment + 1));
-        for place in places() {
-            let lists: Vec<List> = folds.iter_mut().map(|fold| fold.list(&place, 1)).collect();
-            let (merged, is_enough) = merge(&lists, RULES.list, |_| false).unwrap();
-            prop_assert!(is_enough);
-            prop_assert_eq!(merged.items, gained(&changes, &place, merged.from, merged.moment, RULES.list));
-            let behind = List { moment: moment + 2, ..lists[0].clone() };
-            prop_assert_eq!(merge(&[behind, lists[1].clone()], 1, |_| false), None);
-        }
-    }
-}
+use tally_trends::{Claim, Evidence, List, Ranked, Reason, certify, merge};
 
 #[test]
 fn blocked_subjects_leave_a_list_that_is_as_long_as_is_certain() {
@@ -125,6 +25,8 @@ fn blocked_subjects_leave_a_list_that_is_as_long_as_is_certain() {
     assert_eq!((list.items.len(), list.complete, is_enough), (2, true, true), "there are no more");
     assert_eq!(merge(&lists[..1], 4, |_| false), None, "a list that is too short may lack some");
     assert_eq!(merge(&[], 1, |_| false), None);
+    let behind = List { moment: 6, ..lists[0].clone() };
+    assert_eq!(merge(&[behind, lists[1].clone()], 1, |_| false), None, "they are of two moments");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Lists of what is trending, compared with sums over all changes.
 
+mod fold;
 mod laws;
 mod partitions;
-mod shedding;
-mod world;
+pub(crate) mod world;

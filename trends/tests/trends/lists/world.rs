@@ -15,7 +15,7 @@ use tally_core::ports::log::Records;
 use tally_core::time::UnixMillis;
 use tally_core::topic::{Log, Offset, TopicId};
 use tally_trends::partition::{Looked, Note, Publication, Setup};
-use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Shelf, Window, Writer};
+use tally_trends::{BoardRules, Claim, Partition, Place, Published, Ranked, Rules, Shelf, Window, Writer};
 
 pub(crate) const PARTITIONS: usize = 2;
 pub(crate) const BEGAN: u64 = 100_000;
@@ -36,17 +36,17 @@ pub(crate) fn likes(region: Option<&str>) -> Place {
     Place { counter: CounterName::LIKES, region: region.map(|region| Region::new(region).unwrap()) }
 }
 
-fn deployment() -> DeploymentId {
+pub(crate) fn deployment() -> DeploymentId {
     DeploymentId("test".into())
 }
 
-fn shard() -> StreamShard {
+pub(crate) fn shard() -> StreamShard {
     StreamShard::from("label/s-1")
 }
 
-/// The `nth` change of the stream shard: a row of the post `p<subject>`.
-pub(crate) fn entry(nth: u64, subject: u8, [before, after]: [Side; 2], second: u64) -> Entry {
-    let counter = CounterId { post: PostId::new(&format!("p{subject}")).unwrap(), name: CounterName::LIKES };
+/// The `nth` change of the stream shard: a row of a post.
+pub(crate) fn entry(nth: u64, post: &str, [before, after]: [Side; 2], second: u64) -> Entry {
+    let counter = CounterId { post: PostId::new(post).unwrap(), name: CounterName::LIKES };
     let member = MemberKey::new("u").unwrap();
     let effect = Change::Weighed { member, before, after };
     Entry { key: RowKey { counter, shard: Shard::new(0).unwrap() }, effect, second, sequence: nth.into() }
@@ -162,10 +162,7 @@ impl World {
             partition: u32::try_from(index).unwrap(),
             of: u32::try_from(PARTITIONS).unwrap(),
             writer: Writer(writer.into()),
-            windows: self.windows.clone(),
-            boards: RULES,
-            regions: 2,
-            keys: usize::MAX,
+            rules: Rules { windows: self.windows.clone(), boards: RULES, regions: 2, keys: usize::MAX },
         }
     }
 
@@ -193,7 +190,8 @@ impl World {
     }
 
     pub(crate) fn happen_at(&mut self, subject: u8, before: Option<u8>, after: Option<u8>, second: u64) {
-        let entry = entry(self.changes.len() as u64 + 1, subject, [side(before), side(after)], second);
+        let (nth, sides) = (self.changes.len() as u64 + 1, [side(before), side(after)]);
+        let entry = entry(nth, &format!("p{subject}"), sides, second);
         self.changes.push(entry.clone());
         self.partitions[usize::from(subject) % PARTITIONS].pending.push(entry);
     }

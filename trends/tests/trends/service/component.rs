@@ -11,7 +11,7 @@ use tally_core::ports::log::{DEPLOYMENT, Outgoing, TopicReader as _, Written};
 use tally_core::ports::{Outcome, Producer};
 use tally_service::{Clock, Condition, Exit, Host, Running};
 use tally_testkit::{BEGAN, Store, records};
-use tally_trends::{App, BoardRules, Claim, NamedReader, Place, Ports, Reason, Rules, Top};
+use tally_trends::{App, BoardRules, Claim, NamedReader, Place, Ports, Rules, Top};
 use tokio::time::timeout;
 
 use super::stage::{BOARDS, CHANGES, PARTITIONS, Relay, set_up, shelf};
@@ -46,10 +46,6 @@ impl World {
         Self { broker, store, clock: Clock::starting_at(BEGAN) }
     }
 
-    fn producer(&self) -> Timed {
-        Timed(self.broker.clone(), self.clock)
-    }
-
     fn start(&self) -> Running {
         let (broker, connection) = (self.broker.clone(), &self.store.connection);
         let ports = Ports {
@@ -65,15 +61,15 @@ impl World {
     }
 
     /// Starts a process beside a relay, and feeds for a while.
-    async fn fed<'a>(&self, producer: &'a Timed) -> (Relay<'a>, Running) {
-        let mut relay = Relay::begin(producer, self.clock.now()).await;
+    async fn fed(&self) -> (Relay, Running) {
+        let mut relay = Relay::begin(Timed(self.broker.clone(), self.clock), self.clock.now()).await;
         let running = self.start();
         self.feed(&mut relay, 20).await;
         (relay, running)
     }
 
     /// Feeds for this many seconds without new changes.
-    async fn feed(&self, relay: &mut Relay<'_>, seconds: u64) {
+    async fn feed(&self, relay: &mut Relay, seconds: u64) {
         for _ in 0..seconds {
             self.clock.sleep(Duration::from_secs(1)).await;
             relay.feed(self.clock.now()).await;
@@ -102,8 +98,7 @@ const BOTH: [(&str, u32); 2] = [(CHANGES, PARTITIONS), (BOARDS, 1)];
 #[tokio::test(start_paused = true)]
 async fn gains_are_listed_within_seconds_and_again_after_another_process_takes_over() {
     let world = World::new(&BOTH).await;
-    let producer = world.producer();
-    let (mut relay, running) = world.fed(&producer).await;
+    let (mut relay, running) = world.fed().await;
     let now = world.clock.now();
     for (subject, likes) in [("a", 3), ("b", 1), ("c", 2)] {
         for _ in 0..likes {
@@ -129,24 +124,6 @@ async fn gains_are_listed_within_seconds_and_again_after_another_process_takes_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_shows_in_the_claim_and_an_unavailable_broker_only_delays() {
-    let world = World::new(&BOTH).await;
-    let producer = world.producer();
-    let (mut relay, _running) = world.fed(&producer).await;
-    relay.like("a", world.clock.now());
-    world.broker.set_down(true);
-    world.feed(&mut relay, 30).await;
-    world.broker.set_down(false);
-    relay.lose(world.clock.now()).await;
-    world.feed(&mut relay, 40).await;
-    let top = world.top().await.unwrap();
-    assert_eq!((counts(&top), top.claim), (vec![("a".to_owned(), 1)], Claim::Unknown(Reason::Loss)));
-    assert!(top.list.moment * 1000 + 6_000 >= world.clock.now().0);
-    world.feed(&mut relay, 700).await;
-    assert_eq!(world.top().await.unwrap().claim, Claim::Exact);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_missing_topic_is_waited_for_by_name() {
     let world = World::new(&[(CHANGES, PARTITIONS)]).await;
     let running = world.start();
@@ -165,13 +142,12 @@ async fn a_missing_topic_is_waited_for_by_name() {
 #[tokio::test(start_paused = true)]
 async fn a_process_with_a_halted_partition_is_not_ready_and_names_it() {
     let world = World::new(&BOTH).await;
-    let producer = world.producer();
-    let (mut relay, running) = world.fed(&producer).await;
+    let (mut relay, running) = world.fed().await;
     running.ready().await.unwrap();
     let value =
         Message { read: world.clock.now(), body: Body::Repaired(LossNumber(1)) }.write(&DeploymentId("b".into()));
     let (topic, value, headers) = (CHANGES, Some(&value[..]), &[][..]);
-    producer.send(Outgoing { topic, partition: Some(1), key: None, value, headers }).await.unwrap();
+    world.broker.append(Outgoing { topic, partition: Some(1), key: None, value, headers }, world.clock.now()).unwrap();
     world.feed(&mut relay, 20).await;
     let why = why(&running, "changes/1");
     assert!(why.contains("is halted at offset") && why.ends_with("deployment"), "{why}");
@@ -212,8 +188,7 @@ async fn a_topic_with_boards_of_another_deployment_is_refused_and_one_that_gets_
     assert_eq!(named(&world).await, ["another"], "it has published nothing");
     // Its own boards come first here, and so it goes on.
     let world = World::new(&BOTH).await;
-    let producer = world.producer();
-    let (mut relay, running) = world.fed(&producer).await;
+    let (mut relay, running) = world.fed().await;
     timeout(DEADLINE, running.ready()).await.expect("ready in time").unwrap();
     let own = world.store.connection.deployment().unwrap();
     let written = named(&world).await;

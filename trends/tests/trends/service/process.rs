@@ -27,7 +27,7 @@ async fn a_process_lists_gains_and_stops_when_asked() {
     let changes = kafka::TopicReader::new(&engines.kafka(), "test", CHANGES).unwrap();
     set_up(&engines.store.connection, changes.logs().await.unwrap()[0].1.topic.clone()).await;
     let clock = Host::new("test").clock();
-    let mut relay = Relay::begin(&producer, clock.now()).await;
+    let mut relay = Relay::begin(producer, clock.now()).await;
     let boards = kafka::TopicReader::new(&engines.kafka(), "test", BOARDS).unwrap();
     assert!(boards.exists().await.unwrap());
     let mut command = engines.command(env!("CARGO_BIN_EXE_tally-trends"));

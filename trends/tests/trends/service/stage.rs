@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use tally_adapters::dynamodb::Connection;
 use tally_adapters::dynamodb::changes::{Changes, Config};
-use tally_core::changes::{
-    Body, DeploymentId, Effect, Entry, LossNumber, Lost, Message, Opened, Opening, Section, Side, partition_of,
-};
-use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
+use tally_core::changes::{Body, Entry, Message, Opened, Opening, Section, partition_of};
+use tally_core::ids::Sequence;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Producer, TopicReader};
 use tally_core::time::UnixMillis;
@@ -15,24 +13,18 @@ use tally_core::topic::TopicId;
 use tally_testkit::records;
 use tally_trends::{Published, Shelf};
 
+use crate::lists::world::{deployment, entry, shard, side};
+
 pub(crate) const CHANGES: &str = "changes";
 pub(crate) const BOARDS: &str = "boards";
 pub(crate) const PARTITIONS: u32 = 2;
 
 /// A relay of one stream shard.
-pub(crate) struct Relay<'a> {
-    producer: &'a dyn Producer,
+pub(crate) struct Relay {
+    producer: Box<dyn Producer>,
     written: u64,
     pending: BTreeMap<u32, Vec<Entry>>,
     sent: Option<Sequence>,
-}
-
-fn deployment() -> DeploymentId {
-    DeploymentId("test".into())
-}
-
-fn shard() -> StreamShard {
-    StreamShard::from("label/s-1")
 }
 
 /// Creates a deployment with a log in this topic.
@@ -42,24 +34,23 @@ pub(crate) async fn set_up(connection: &Connection, topic: TopicId) {
     Changes::new(connection).begin_log(&config).await.unwrap();
 }
 
-impl<'a> Relay<'a> {
+impl Relay {
     /// Announces a stream that is as old as its table.
-    pub(crate) async fn begin(producer: &'a dyn Producer, now: UnixMillis) -> Self {
-        let relay = Self { producer, written: 0, pending: BTreeMap::new(), sent: None };
+    pub(crate) async fn begin(producer: impl Producer + 'static, now: UnixMillis) -> Self {
+        let relay = Self { producer: Box::new(producer), written: 0, pending: BTreeMap::new(), sent: None };
         let shards = vec![Opening { shard: shard(), at: None, fed: now }];
-        relay.announce(Body::Opened(Opened { shards, ended: Vec::new() }), now).await;
+        let body = Body::Opened(Opened { shards, ended: Vec::new() });
+        for partition in 0..PARTITIONS {
+            relay.write(partition, body.clone(), now).await;
+        }
         relay
     }
 
     /// A like of `subject` now.
     pub(crate) fn like(&mut self, subject: &str, now: UnixMillis) {
         self.written += 1;
-        let side = |weight| Side { weight, ..Side::default() };
-        let member = MemberKey::new("u").unwrap();
-        let effect = Effect::Weighed { member, before: side(0), after: side(1) };
-        let key = RowKey { counter: CounterId::likes(PostId::new(subject).unwrap()), shard: Shard::new(0).unwrap() };
-        let partition = partition_of(&key, PARTITIONS);
-        let entry = Entry { key, effect, second: now.0 / 1000, sequence: self.written.into() };
+        let entry = entry(self.written, subject, [side(None), side(Some(0))], now.0 / 1000);
+        let partition = partition_of(&entry.key, PARTITIONS);
         self.pending.entry(partition).or_default().push(entry);
     }
 
@@ -71,16 +62,6 @@ impl<'a> Relay<'a> {
             let entries = self.pending.remove(&partition).unwrap_or_default();
             let sections = vec![Section { shard: shard(), back, to, fed: Some(now), entries }];
             self.write(partition, Body::Sections { sections, losses: Vec::new() }, now).await;
-        }
-    }
-
-    pub(crate) async fn lose(&self, now: UnixMillis) {
-        self.announce(Body::Lost(Lost { number: LossNumber(now.0), next: None }), now).await;
-    }
-
-    async fn announce(&self, body: Body, now: UnixMillis) {
-        for partition in 0..PARTITIONS {
-            self.write(partition, body.clone(), now).await;
         }
     }
 
