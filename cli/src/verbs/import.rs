@@ -170,31 +170,19 @@ mod tests {
         import: ImportArgs,
     }
 
-    fn settings(args: &[&str]) -> Result<ImportArgs, String> {
-        let args = std::iter::once(&"import").chain(args);
-        Line::try_parse_from(args).map(|line| line.import).map_err(|error| error.to_string())
+    fn settings(args: &[&str]) -> ImportArgs {
+        Line::parse_from(std::iter::once(&"import").chain(args)).import
     }
 
     #[test]
     fn a_file_keeps_its_place_beside_itself_and_standard_input_keeps_none() {
-        let file = settings(&["likes.CSV"]).unwrap();
+        let file = settings(&["likes.CSV"]);
         assert_eq!((file.format(), file.progress()), (Format::Csv, Some("likes.CSV.progress".into())));
         assert_eq!(file.rejected(), Some("likes.CSV.rejected".into()));
-        let input = settings(&["-"]).unwrap();
+        let input = settings(&["-"]);
         assert_eq!((input.format(), input.progress(), input.rejected()), (Format::Ndjson, None, None));
-        assert_eq!(settings(&["likes.csv", "--dry-run"]).unwrap().rejected(), None, "that of the import stays");
-        assert_eq!(settings(&["-", "--progress", "p"]).unwrap().progress(), Some("p".into()));
-        assert_eq!(settings(&["likes.csv", "--format", "ndjson"]).unwrap().format(), Format::Ndjson);
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused_by_the_name_of_its_flag() {
-        for [flag, value] in
-            [["--rate", "0"], ["--ts", "253402300800000"], ["--max-rejected", "many"], ["--format", "xml"]]
-        {
-            let said = settings(&["f", flag, value]).unwrap_err();
-            assert!(said.contains(flag), "{flag} {value}: {said}");
-        }
-        assert!(settings(&[""]).is_err() && settings(&[]).is_err());
+        assert_eq!(settings(&["likes.csv", "--dry-run"]).rejected(), None, "that of the import stays");
+        assert_eq!(settings(&["-", "--progress", "p"]).progress(), Some("p".into()));
+        assert_eq!(settings(&["likes.csv", "--format", "ndjson"]).format(), Format::Ndjson);
     }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tally_adapters::dynamodb::Operation;
+use tally_testkit::process::run;
 use tally_testkit::{Process, eventually, records};
 
-use crate::stage::{Stage, VIEWS, partition};
+use crate::stage::{Stage, VIEWS, partition, refused};
 
 /// A temporary file, whose name no other test has.
 pub(crate) struct File(std::path::PathBuf);
@@ -74,6 +75,9 @@ async fn a_change_is_on_the_ledger_with_who_and_why_and_what_it_came_to() {
     let line = stage.recounts.operations(9).await.unwrap().remove(0);
     assert_eq!((line.by.as_str(), line.why.as_str(), line.command.as_str()), ("anna", "a test", "audit start"));
     assert_eq!(line.ended.as_deref(), Some("queued: see tally audit watch"));
+    let known =
+        run(stage.command("audit start --yes --why again").env_remove("TALLY_OPERATOR").env("USER", "kim")).await;
+    assert_eq!((known.code, &*stage.recounts.operations(9).await.unwrap()[0].by), (Some(0), "kim"), "{known:?}");
     let many = Operation { command: "import".into(), ended: Some("2 written\n1 rejected\n".into()), ..line };
     stage.recounts.put_operation(&many).await.unwrap();
     stage.shows("ledger", 0, ["import", "anna", "2 written; 1 rejected\n"]).await;
@@ -137,7 +141,7 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counters_are_defined_once() {
+async fn counters_are_defined_once_and_never_change_and_a_file_that_is_no_list_is_refused_by_name() {
     let stage = Stage::set().await;
     let file = File::of("counters.toml", VIEWS);
     let apply = format!("counters apply {}", file.name());
@@ -145,7 +149,20 @@ async fn counters_are_defined_once() {
     assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());
     stage.shows("counters list", 0, ["views  sum   view"]).await;
     stage.does(&apply, 0, ["nothing to do"]).await;
-    assert_eq!(stage.recounts.operations(9).await.unwrap().len(), 1);
+    let before = stage.everything().await;
+    for (text, why) in [
+        (VIEWS.replace("sum", "set"), "views"),
+        (VIEWS.replace("\"view\"", "\"see\""), "views"),
+        (VIEWS.replace("view", "more") + "topic = \"likes\"", "takes the topic `likes` for itself"),
+        (format!("{VIEWS}[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"unlike\""), "unlike"),
+        (String::new(), "it has no table [[counters]]"),
+        (format!("{VIEWS}colour = \"red\""), "colour"),
+        (VIEWS.replace("views", "A"), "counter \"A\""),
+    ] {
+        let file = File::of("refused.toml", &text);
+        refused(&stage.made(&format!("counters apply {}", file.name())).await, why);
+    }
+    assert_eq!(stage.everything().await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

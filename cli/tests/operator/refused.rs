@@ -34,6 +34,9 @@ async fn each_mistake_is_one_clear_line() {
     let away = "cannot use the tables without a prefix in us-east-1: likes: dispatch failure";
     let other =
         "there are no tables with the prefix `blue-` in us-east-1; deployments are there with the table prefix none";
+    let nobody = [("TALLY_OPERATOR", ""), ("USER", ""), ("LOGNAME", "")];
+    let who = "with --yes, say --why and --operator or TALLY_OPERATOR (this machine does not know who you are)\n";
+    one_line(&with(&stage, &nobody, "audit start --yes").await, 2, who);
     let unknown = "TALLY_BROKER: no Tally program has this setting: did you mean TALLY_BROKERS?";
     for (variable, line, code, why) in [
         (Some(("AWS_REGION", "eu west")), "status", 78, "AWS_REGION: not "),
@@ -47,6 +50,7 @@ async fn each_mistake_is_one_clear_line() {
         (Some(("TALLY_BROKERS", "")), "topic show", 2, "say --brokers"),
         (Some(("TALLY_BROKER", "x")), "post show b", 78, unknown),
         (None, "status --sasl-user u", 78, "--sasl-user"),
+        (None, "audit start --yes", 2, "with --yes, say --why\n"),
     ] {
         one_line(&with(&stage, variable.as_slice(), line).await, code, why);
     }

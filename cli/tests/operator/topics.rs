@@ -180,17 +180,6 @@ async fn another_topic_takes_the_place_of_the_one_that_the_rows_are_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_adoption_that_ended_before_it_named_the_topic_is_made_once_more() {
-    let stage = Stage::set().await;
-    stage.does("topic adopt --topic moved --settle 0s", 0, []).await;
-    let seen = stage.checkpoints.usual().await.unwrap();
-    assert!(stage.checkpoints.move_usual(&seen, "likes").await.unwrap());
-    stage.does("topic adopt --topic moved --settle 0s", 0, []).await;
-    assert_eq!(stage.claims.topic("moved").await.unwrap().unwrap().current().number, 3);
-    assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_is_skipped_is_said_and_a_loss_is_open_from_then_on() {
     let stage = Stage::set().await;
     records(&stage, 0, 5).await;

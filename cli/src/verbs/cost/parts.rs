@@ -339,10 +339,8 @@ mod tests {
         ] {
             assert!(is_within(&load, what, known), "{what}: {} and not {known}", said(&load, what));
         }
-        let counts = part(&load, "counts");
-        assert_eq!((counts.least.round(), counts.most.round()), (23_750.0, 190_000.0));
-        let state = part(&load, "claims and standings");
-        assert_eq!((state.least.round(), state.most.round()), (190.0, 584.0));
+        assert_eq!(said(&load, "counts"), "23,750 to 190,000");
+        assert_eq!(said(&load, "claims and standings"), "190 to 584");
     }
 
     /// The trial of docs/aws.md: each change is an update of its own, and the tasks are the smallest ones.
@@ -370,20 +368,5 @@ mod tests {
             assert!(is_within(&without, what, known), "{what}: {}", said(&without, what));
             assert!(is_within(&with, what, known * 253.0 / 143.0), "{what}: {}", said(&with, what));
         }
-    }
-
-    #[test]
-    fn nothing_costs_less_where_there_is_more() {
-        let sum =
-            |args: &[&str]| monthly(&load(args), &Prices::read(BUILT_IN).unwrap()).iter().map(|p| p.least).sum::<f64>();
-        assert!(sum(&["--likes-per-day", "1e6"]) < sum(&["--likes-per-day", "2e6"]));
-        assert!(sum(&["--months", "1"]) < sum(&["--months", "24"]));
-        assert!(sum(&["--units-per-like", "1"]) < sum(&["--units-per-like", "1.5"]));
-    }
-
-    #[test]
-    fn a_sum_is_grouped_and_a_range_has_both_ends() {
-        assert_eq!(dollars(1_234_567.4, 1_234_567.4), "1,234,567");
-        assert_eq!(dollars(999.0, 1_000.0), "999 to 1,000");
     }
 }

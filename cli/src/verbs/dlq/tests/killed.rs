@@ -174,14 +174,3 @@ async fn a_replay_waits_for_a_coordinator_at_each_of_its_steps_and_puts_each_rec
     let gave_up = living(&written().await, &life, &Wanted::default()).run(100).await.unwrap_err();
     assert!(format!("{gave_up:#}").contains("given up after 60s, which --patience sets"), "{gave_up:#}");
 }
-
-#[tokio::test]
-async fn a_replay_that_stood_still_puts_nothing_back_once_another_has_begun() {
-    let broker = written().await;
-    let asleep = broker.transactions("replay");
-    asleep.take_over().await.unwrap();
-    living(&broker, &Life::of(usize::MAX), &Wanted::default()).run(100).await.unwrap();
-    let late = Outgoing { topic: "likes", partition: Some(0), key: None, value: Some(VIEWS[0]), headers: &[] };
-    assert!(asleep.write(&[late]).await.is_err());
-    assert!(put_back(&broker).await.values().all(|count| *count == 1));
-}

@@ -248,17 +248,6 @@ async fn a_file_whose_imported_lines_are_others_now_is_refused_and_one_that_grew
 }
 
 #[tokio::test]
-async fn a_dry_run_sends_nothing_and_keeps_no_place() {
-    let (broker, folder) = (broker(), Folder::new());
-    let text = format!("{}{{\n", line(1, 1, "like"));
-    let dry = ImportArgs { dry_run: true, ..folder.settings(&text) };
-    assert!(!imported(&broker, dry.clone()).await.unwrap());
-    assert_eq!(events(&broker).await, []);
-    assert!(!dry.progress.unwrap().exists());
-    assert_eq!(folder.rejected(), [(2, "not_json".to_owned())]);
-}
-
-#[tokio::test]
 async fn an_import_of_something_else_is_given_up_soon() {
     let (broker, folder) = (broker(), Folder::new());
     let text = "this is no event\n".repeat(500);
