@@ -77,11 +77,6 @@ impl ImportArgs {
         Some(&*self.file).filter(|path| path.as_os_str() != "-")
     }
 
-    /// Returns the size of the file, if it is a regular one.
-    fn size(&self) -> Option<u64> {
-        std::fs::metadata(self.path()?).ok().filter(|file| file.is_file()).map(|file| file.len())
-    }
-
     /// Returns the path of a file beside the imported one; `None` for standard input.
     fn beside(&self, ending: &str) -> Option<PathBuf> {
         self.path().map(|path| PathBuf::from(format!("{}.{ending}", path.display())))

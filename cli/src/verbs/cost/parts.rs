@@ -111,7 +111,11 @@ pub(super) struct Part {
 
 impl Part {
     fn new(what: &'static str, dollars: f64, how: impl Into<String>) -> Self {
-        Self { what, least: dollars, most: dollars, how: how.into() }
+        Self::between(what, [dollars; 2], how)
+    }
+
+    fn between(what: &'static str, [least, most]: [f64; 2], how: impl Into<String>) -> Self {
+        Self { what, least, most, how: how.into() }
     }
 }
 
@@ -175,19 +179,15 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
     let stored = of.rows * (load.row_bytes + ITEM_OVERHEAD) / GB;
     let each_month = stored * tables.storage_gb_month / load.months.max(1.0);
     let counts = |updates: f64, units: f64| of.likes / updates * units * write;
+    let gathering = match of.changes_per_update {
+        1.0 => "least: 1 unit for each like; most: 2".to_owned(),
+        likes => format!("least: 1 unit for {} likes; most: 2 for each", number(likes)),
+    };
     let processes = of.cpus * HOURS * (prices.fargate.arm_cpu_hour + GB_PER_CPU * prices.fargate.arm_gb_hour);
     let stream = of.shards * READS_PER_SHARD * DAYS * DAY * tables.million_stream_reads / 1e6;
     vec![
         Part::new("rows", of.units * write, format!("{} write units a like, on demand", load.units_per_like)),
-        Part {
-            what: "counts",
-            least: counts(of.changes_per_update, 1.0),
-            most: counts(1.0, 2.0),
-            how: match of.changes_per_update {
-                1.0 => "least: 1 unit for each like; most: 2".to_owned(),
-                likes => format!("least: 1 unit for {} likes; most: 2 for each", number(likes)),
-            },
-        },
+        Part::between("counts", [counts(of.changes_per_update, 1.0), counts(1.0, 2.0)], gathering),
         Part::new(
             "reads of counts",
             of.reads * load.cache_misses * tables.million_read_units / 1e6,
@@ -209,16 +209,15 @@ pub(super) fn monthly(load: &Load, prices: &Prices) -> Vec<Part> {
         Part::new("kafka", kafka(load, prices), format!("{BROKERS} brokers, {RETENTION_DAYS} days kept")),
         Part::new("cache", NODES * HOURS * prices.cache.node_hour, format!("{NODES} nodes")),
         Part::new("stream reads", stream, format!("{:.0} stream shards", of.shards)),
-        Part {
-            what: "claims and standings",
-            least: state(&of, 0.0) * write,
-            most: state(&of, of.flushes) * write,
-            how: format!(
+        Part::between(
+            "claims and standings",
+            [0.0, of.flushes].map(|flushes| state(&of, flushes) * write),
+            format!(
                 "least: 1 a second for each of {} partitions of either log; most: {} more for changes",
                 of.partitions,
                 number(of.flushes)
             ),
-        },
+        ),
     ]
 }
 

@@ -164,9 +164,20 @@ pub(super) async fn list(
     wanted: &Wanted,
     limit: usize,
 ) -> anyhow::Result<Letters> {
-    let mut found = Letters::default();
     let logs = reader.logs().await.context("cannot look at the dead letters")?;
-    let known = put_back_of(reader, &logs, deployment, topic)
+    list_of(reader, &logs, (deployment, topic), wanted, limit).await
+}
+
+/// Lists the letters in these parts of the topic, as [`list`] does.
+async fn list_of(
+    reader: &dyn TopicReader,
+    logs: &[(Partition, Log)],
+    (deployment, topic): (&str, &str),
+    wanted: &Wanted,
+    limit: usize,
+) -> anyhow::Result<Letters> {
+    let mut found = Letters::default();
+    let known = put_back_of(reader, logs, deployment, topic)
         .await
         .context("cannot read which letters were replayed")?
         .with_warnings();
@@ -187,10 +198,10 @@ pub(super) async fn list(
             }
             if found.letters.len() < limit {
                 let record = wanted.from.map(|_| content(&letter));
-                found.letters.push(Described { is_put_back, record, ..described(&letter) });
+                found.letters.push(described(&letter, is_put_back, record));
             }
         };
-        each(reader, &partition, log.start, log.end, note).await.context("cannot read dead letters")?;
+        each(reader, partition, log.start, log.end, note).await.context("cannot read dead letters")?;
     }
     Ok(found)
 }
@@ -213,31 +224,24 @@ pub(in crate::verbs) async fn each(
     Ok(())
 }
 
-/// How many letters [`left`] reads. It counts the rest by offsets alone, with receipts and other deployments' letters.
-const COUNTED: usize = 100_000;
+/// How many records [`left`] reads. It counts the rest by offsets alone, with receipts and other deployments' letters.
+const COUNTED: u64 = 100_000;
 
 /// Returns how many dead letters of `deployment` no replay has put back. Receipts count if they are about `topic`.
 ///
 /// # Errors
-/// The topic cannot be looked at.
+/// The topic cannot be read.
 pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
-    let (mut uncounted, mut letters, mut receipts) = (0, Vec::new(), Receipts::default());
-    for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
-        let mut at = log.start;
-        while at < log.end && letters.len() < COUNTED {
-            let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
-            for record in records.iter() {
-                let letter = letter(record).filter(|letter| letter.foreign(deployment).is_none());
-                letters.extend(letter.map(|letter| Identity::of(&letter, deployment, topic)));
-                // A letter's receipt comes after it.
-                receipts.read(&partition, record, deployment, topic);
-            }
-            at = records.last_offset().map_or(log.end, Offset::next);
-        }
-        uncounted += log.end.0.saturating_sub(at.0);
+    let mut logs = reader.logs().await.context("cannot look at the dead letters")?;
+    let (mut uncounted, mut most) = (0, COUNTED);
+    for (_, log) in &mut logs {
+        let read = log.end.0.saturating_sub(log.start.0).min(most);
+        let end = Offset(log.start.0 + read);
+        uncounted += log.end.0.saturating_sub(end.0);
+        most -= read;
+        log.end = end;
     }
-    let known = receipts.with_warnings();
-    Ok(uncounted + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
+    Ok(uncounted + list_of(reader, &logs, (deployment, topic), &Wanted::default(), 0).await?.total)
 }
 
 /// Reads the receipts about `topic` and `deployment`.
@@ -255,7 +259,7 @@ pub(super) async fn put_back_of(
     Ok(receipts)
 }
 
-fn described(letter: &Letter<'_>) -> Described {
+fn described(letter: &Letter<'_>, is_put_back: bool, record: Option<Content>) -> Described {
     Described {
         topic: letter.from.map(|(topic, ..)| topic.to_owned()),
         partition: letter.from.map(|(_, partition, _)| partition),
@@ -263,8 +267,8 @@ fn described(letter: &Letter<'_>) -> Described {
         reason: letter.reason,
         message: letter.message.to_owned(),
         cut_from: letter.cut_from,
-        is_put_back: false,
-        record: None,
+        is_put_back,
+        record,
     }
 }
 
