@@ -126,7 +126,9 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     // A letter that is no event is named, and not sent.
     let headers = [("__connect.errors.topic", "likes"), ("__connect.errors.class.name", "not_json")];
     let at = [("__connect.errors.partition", "0"), ("__connect.errors.offset", "9")];
-    stage.say("likes.dlq", 0, b"{", &[headers, at].concat(), Duration::ZERO).await;
+    stage.say("likes.dlq", 0, b"{", &[&headers[..], &at, &[("trace", "t")]].concat(), Duration::ZERO).await;
+    stage.shows("dlq show --partition 0 --offset 9", 1, ["header     trace: t"]).await;
+    stage.shows("dlq list --since 253402300799999", 0, ["no letters"]).await;
     let still = stage.made("dlq replay --reason not_json").await;
     assert_eq!(still.out, "1 letter still no event\nnothing to do\n", "{still:?}");
     let all = stage.made("dlq replay").await;

@@ -10,7 +10,6 @@ use tally_core::topic::{Offset, Partition};
 use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::{BEGAN, records};
 
-use super::letters::Letters;
 use super::receipts::{receipt, receipt_headers};
 use super::replay::Replayed;
 use super::*;
@@ -203,34 +202,4 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
         // The forged headers are not sent.
         assert!(names.into_iter().all(|name| ["trace", PUT_BACK_FOR].contains(&name)));
     }
-}
-
-#[tokio::test]
-async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_written_down_of_them() {
-    let broker = broker(&[EVENT, b"not json"]).await;
-    let reader = broker.reader("replay", "likes.dlq");
-    let meant = |reason: &str, since| Wanted { reason: Some(reason.to_owned()), since, from: None };
-    let listed = async |wanted: Wanted| list(&reader, (OURS, "likes"), &wanted, 1).await.unwrap();
-    let all = listed(Wanted::default()).await;
-    assert_eq!((all.letters.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
-    assert_eq!(listed(meant("not_json", None)).await, Letters::default());
-    assert_eq!(listed(meant("refused_by_store", Some(UnixMillis::MAX))).await, Letters::default());
-    let of_record = listed(Wanted { from: Some((2, 1)), ..Wanted::default() }).await;
-    assert_eq!(of_record.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
-    let sent = async |wanted: Wanted| Replay { wanted, ..replay(&broker) }.run(9).await.unwrap().sent;
-    assert_eq!(sent(meant("not_json", None)).await, 0);
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 2);
-    assert_eq!(sent(meant("refused_by_store", None)).await, 1);
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 1, "the other one");
-    let listed_again = listed(Wanted::default()).await;
-    let waiting: Vec<_> = listed_again.letters.iter().map(|letter| letter.offset).collect();
-    assert_eq!((waiting, listed_again.put_back), (vec![Some(1)], 1), "what was put back is listed no more");
-    let put_back = listed(Wanted { from: Some((2, 0)), ..Wanted::default() }).await.letters.remove(0);
-    let record = put_back.record.unwrap();
-    assert!(put_back.is_put_back && record.headers == [("trace".to_owned(), Some("t".to_owned()))], "{record:?}");
-    assert_eq!((record.written, record.key, record.value.as_deref().map(str::as_bytes)), (50, None, Some(EVENT)));
-    assert_eq!(sent(Wanted::default()).await, 0, "it was put back before");
-    let listed_last: u64 = listed(Wanted::default()).await.reasons.values().sum();
-    let left = left(&reader, OURS, "likes").await.unwrap();
-    assert_eq!((left, listed_last), (1, 1), "the one that is no event is left, as the list says");
 }

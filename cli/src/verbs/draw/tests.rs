@@ -219,7 +219,7 @@ fn is_gone(found: &Found, why: &str) {
 }
 
 #[tokio::test]
-async fn a_log_that_is_cut_or_another_is_gone() {
+async fn a_log_that_is_cut_or_another_is_gone_and_what_was_left_out_of_sums_is_left_out_of_the_draw() {
     let of = || of_sum(0, 3, 3, 6);
     assert_eq!(offset(&after(of(), async |_| {}).await), 1);
     let cut = after(of(), async |stage| stage.broker.trim(TOPIC, 2, 2)).await;
@@ -232,16 +232,12 @@ async fn a_log_that_is_cut_or_another_is_gone() {
     is_gone(&after(of(), anew).await, "begun anew");
     let shorter = async |stage: &Stage| stage.is(&stage.topic, 0, Offset(4)).await;
     is_gone(&after(of(), shorter).await, "applied up to 4");
-}
-
-#[tokio::test]
-async fn what_an_operator_left_out_of_sums_is_left_out_of_the_draw() {
-    let skip = async |stage: &Stage| {
+    let sums_from_1 = async |stage: &Stage| {
         let seen = stage.claims().topic(TOPIC).await.unwrap().unwrap();
         let topic = Topic { sums_from: vec![Offset(1); 4], ..seen.clone() };
         assert!(stage.claims().replace_topic(TOPIC, &seen, &topic).await.unwrap());
     };
-    assert_eq!(offset(&after(of_sum(0, 3, 3, 4), skip).await), 2);
+    assert_eq!(offset(&after(of_sum(0, 3, 3, 4), sums_from_1).await), 2, "an operator left the first out of sums");
 }
 
 #[tokio::test]
@@ -331,4 +327,20 @@ async fn of_a_threshold_without_a_winner_the_log_has_nothing_to_say() {
     let stage = Stage::of(&[]).await;
     stage.record(&likes(), Winner::Unwitnessed).await;
     assert!(matches!(stage.verify(likes()).await, Found::True(told) if told.contains("none")));
+}
+
+#[test]
+fn a_counters_own_topic_has_letters_of_its_own_unless_one_topic_was_named_for_all() {
+    assert_eq!(letters_beside("likes", "likes", "bad"), "bad");
+    assert_eq!(letters_beside("views", "likes", "likes.dlq"), "views.dlq");
+    assert_eq!(letters_beside("views", "likes", "bad"), "bad");
+}
+
+#[test]
+fn a_true_record_is_shown_field_by_field() {
+    let told = said("true", r#"{"n":10,"user":"u\u001b"}"#, CounterKind::Sum);
+    assert_eq!(told, "true: the record is what the log says\nn     10\nuser  \"u\\u001b\"\n");
+    let of_set = said("true", r#"{"n":10}"#, CounterKind::Set);
+    assert!(of_set.contains("it does not prove the order"), "{of_set}");
+    assert_eq!(said("gone", "the log is cut", CounterKind::Sum), "gone: the log is cut");
 }
