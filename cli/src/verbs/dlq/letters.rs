@@ -154,7 +154,7 @@ impl Wanted {
 
 /// Reads the dead letters of `deployment` that are meant, and describes the first `limit` that no replay has put back.
 /// For one record it describes those that were put back, too, and what the record holds. `topic` is that of the
-/// receipts.
+/// receipts. Reads at most `most` records, and counts the others as letters.
 ///
 /// # Errors
 /// The letters cannot be read.
@@ -163,21 +163,17 @@ pub(super) async fn list(
     (deployment, topic): (&str, &str),
     wanted: &Wanted,
     limit: usize,
-) -> anyhow::Result<Letters> {
-    let logs = reader.logs().await.context("cannot look at the dead letters")?;
-    list_of(reader, &logs, (deployment, topic), wanted, limit).await
-}
-
-/// Lists the letters in these parts of the topic, as [`list`] does.
-async fn list_of(
-    reader: &dyn TopicReader,
-    logs: &[(Partition, Log)],
-    (deployment, topic): (&str, &str),
-    wanted: &Wanted,
-    limit: usize,
+    mut most: u64,
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
-    let known = put_back_of(reader, logs, deployment, topic)
+    let mut logs = reader.logs().await.context("cannot look at the dead letters")?;
+    for (_, log) in &mut logs {
+        let records = log.end.0.saturating_sub(log.start.0);
+        let read = records.min(most);
+        (log.end, most) = (Offset(log.start.0 + read), most - read);
+        found.total += records - read;
+    }
+    let known = put_back_of(reader, &logs, deployment, topic)
         .await
         .context("cannot read which letters were replayed")?
         .with_warnings();
@@ -201,7 +197,7 @@ async fn list_of(
                 found.letters.push(described(&letter, is_put_back, record));
             }
         };
-        each(reader, partition, log.start, log.end, note).await.context("cannot read dead letters")?;
+        each(reader, &partition, log.start, log.end, note).await.context("cannot read dead letters")?;
     }
     Ok(found)
 }
@@ -232,16 +228,7 @@ const COUNTED: u64 = 100_000;
 /// # Errors
 /// The topic cannot be read.
 pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
-    let mut logs = reader.logs().await.context("cannot look at the dead letters")?;
-    let (mut uncounted, mut most) = (0, COUNTED);
-    for (_, log) in &mut logs {
-        let read = log.end.0.saturating_sub(log.start.0).min(most);
-        let end = Offset(log.start.0 + read);
-        uncounted += log.end.0.saturating_sub(end.0);
-        most -= read;
-        log.end = end;
-    }
-    Ok(uncounted + list_of(reader, &logs, (deployment, topic), &Wanted::default(), 0).await?.total)
+    Ok(list(reader, (deployment, topic), &Wanted::default(), 0, COUNTED).await?.total)
 }
 
 /// Reads the receipts about `topic` and `deployment`.

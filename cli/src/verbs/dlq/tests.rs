@@ -133,7 +133,7 @@ async fn a_letter_of_another_deployment_or_topic_is_counted_and_left_alone() {
     letter(&broker, Some("arn:theirs"), "likes", (0, 50), EVENT).await;
     letter(&broker, None, "likes", (7, 50), EVENT).await;
     let reader = broker.reader("replay", "likes.dlq");
-    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9, 99).await.unwrap();
     assert_eq!(found.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
     assert_eq!(found.foreign, [("arn:theirs".to_owned(), 1)].into());
     let line = r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#;
@@ -193,7 +193,7 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
         letter_of_before(&broker, receipt_headers(OURS, "likes"), value).await;
     }
     let reader = broker.reader("replay", "likes.dlq");
-    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9, 99).await.unwrap();
     assert_eq!((found.total, found.put_back), (4, 0));
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 4);
     does(&replay(&broker), Replayed { sent: 2, skipped: 2, ..Replayed::default() }).await;

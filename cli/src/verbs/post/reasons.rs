@@ -73,36 +73,38 @@ impl Age {
     }
 }
 
-/// What is read besides the counter and the standing, to explain the number.
-#[derive(Debug, Default)]
-struct Evidence {
-    /// For each shard in doubt: members whose weight cannot be read, and whether there may be more of them.
-    unreadable: BTreeMap<Shard, (Vec<String>, bool)>,
-    runs: Vec<RunRecord>,
-    ledger: Vec<LedgerEntry>,
-}
-
 /// Returns why the counter that was `found` is not exact or not fresh. Reads at most about `rows` rows to find it out.
 pub(super) async fn of(
     desk: &Desk,
     found: &Found,
     stands: &Stands,
     age: Age,
-    rows: usize,
+    mut rows: usize,
 ) -> anyhow::Result<Vec<Reason>> {
-    let mut evidence = Evidence {
-        runs: desk.recounts.runs(RUNS).await.context("cannot read the runs")?,
-        ledger: desk.recounts.ledger(&found.id, LINES).await.context("cannot read the ledger")?,
-        ..Evidence::default()
-    };
-    if let Ok(Some(counter)) = &found.counter {
-        let mut left = rows;
-        for shard in &counter.doubt {
-            let key = RowKey { counter: found.id.clone(), shard: *shard };
-            evidence.unreadable.insert(*shard, unreadable(desk, &key, &mut left).await?);
+    let Found { id, sources, counter, reserved } = found;
+    let runs = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
+    let ledger = desk.recounts.ledger(id, LINES).await.context("cannot read the ledger")?;
+    let mut reasons = of_partition(stands, age);
+    reasons.extend(of_rows(sources, age));
+    match counter {
+        // The counter's item cannot be read.
+        Err(fault) => reasons.push(Reason::told("damaged", &fault.to_string(), "")),
+        Ok(None) if !reserved => {
+            let detail = "the table like_counts is not the one that counters were written to";
+            reasons.push(Reason::told("lost", detail, ": tally adopt tables"));
+        }
+        Ok(None) => {}
+        Ok(Some(counter)) => {
+            reasons.extend(behind(counter, stands));
+            for shard in &counter.doubt {
+                let key = RowKey { counter: id.clone(), shard: *shard };
+                reasons.push(doubt(&key, unreadable(desk, &key, &mut rows).await?));
+            }
+            reasons.extend(impossible(id, counter));
         }
     }
-    Ok(reasons(found, stands, age, &evidence))
+    reasons.extend(withheld(id, &runs, &ledger));
+    Ok(reasons)
 }
 
 /// Reads at most `left` rows of `key`. Returns some members whose weight cannot be read, and whether there may be more.
@@ -119,28 +121,6 @@ async fn unreadable(desk: &Desk, key: &RowKey, left: &mut usize) -> anyhow::Resu
     let more = named.len() > NAMED || !is_over;
     named.truncate(NAMED);
     Ok((named, more))
-}
-
-fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec<Reason> {
-    let Found { id, sources, counter, reserved } = found;
-    let mut reasons = of_partition(stands, age);
-    reasons.extend(of_rows(sources, age));
-    match counter {
-        // The counter's item cannot be read.
-        Err(fault) => reasons.push(Reason::told("damaged", &fault.to_string(), "")),
-        Ok(None) if !reserved => {
-            let detail = "the table like_counts is not the one that counters were written to";
-            reasons.push(Reason::told("lost", detail, ": tally adopt tables"));
-        }
-        Ok(None) => {}
-        Ok(Some(counter)) => {
-            reasons.extend(behind(counter, stands));
-            reasons.extend(doubts(id, counter, evidence));
-            reasons.extend(impossible(id, counter));
-        }
-    }
-    reasons.extend(withheld(id, evidence));
-    reasons
 }
 
 /// Returns the reasons that hold for every counter of the partition.
@@ -197,28 +177,21 @@ fn behind(counter: &Counter, stands: &Stands) -> Option<Reason> {
     Some(Reason::new("behind", text, json!({"gap": gap, "known": known})))
 }
 
-/// Returns a reason for each shard in doubt.
-fn doubts(id: &CounterId, counter: &Counter, evidence: &Evidence) -> Vec<Reason> {
-    let reason = counter.doubt.iter().map(|shard| {
-        let key = RowKey { counter: id.clone(), shard: *shard }.to_string();
-        match evidence.unreadable.get(shard) {
-            Some((rows, more)) if !rows.is_empty() => {
-                let (named, and_more) = (rows.join(", "), if *more { " and more" } else { "" });
-                let text = format!(
-                    "in {key} the weight of {named}{and_more} cannot be read: mend or delete the row, then tally post recount"
-                );
-                Reason::new("quarantine", text, json!({"key": key, "rows": rows, "more": more}))
-            }
-            _ => {
-                let text = format!(
-                    "a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it \
-                     stays: tally post recount"
-                );
-                Reason::new("doubt", text, json!({"key": key}))
-            }
-        }
-    });
-    reason.collect()
+/// Returns the reason for a shard in doubt, by the members whose weight cannot be read.
+fn doubt(key: &RowKey, (rows, more): (Vec<String>, bool)) -> Reason {
+    let key = key.to_string();
+    if rows.is_empty() {
+        let text = format!(
+            "a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it \
+             stays: tally post recount"
+        );
+        return Reason::new("doubt", text, json!({"key": key}));
+    }
+    let (named, and_more) = (rows.join(", "), if more { " and more" } else { "" });
+    let text = format!(
+        "in {key} the weight of {named}{and_more} cannot be read: mend or delete the row, then tally post recount"
+    );
+    Reason::new("quarantine", text, json!({"key": key, "rows": rows, "more": more}))
 }
 
 /// Returns a reason for each number that no rows can add up to.
@@ -244,14 +217,14 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
 
 /// Returns a reason for each shard of which a run has withheld a large correction, by the newest such run, unless the
 /// ledger has a line about the shard since that run began.
-fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
+fn withheld(id: &CounterId, runs: &[RunRecord], ledger: &[LedgerEntry]) -> Vec<Reason> {
     let mut met: BTreeMap<Shard, Reason> = BTreeMap::new();
-    let withholding = evidence.runs.iter().filter(|run| !run.dry_run && run.summary.withheld > 0);
+    let withholding = runs.iter().filter(|run| !run.dry_run && run.summary.withheld > 0);
     for RunRecord { run, began, summary, .. } in withholding {
         for drift in &summary.examples {
             let Ok(key) = drift.key.parse::<RowKey>() else { continue };
             let is_withheld = is_large(drift.before, drift.after.saturating_sub(drift.before));
-            let is_corrected = evidence.ledger.iter().any(|line| line.shard == Some(key.shard) && line.at >= *began);
+            let is_corrected = ledger.iter().any(|line| line.shard == Some(key.shard) && line.at >= *began);
             if key.counter != *id || !is_withheld || is_corrected {
                 continue;
             }
@@ -315,8 +288,7 @@ mod tests {
                 dry_run: false,
                 summary: Summary { withheld: is_withheld, examples: vec![drift], ..Summary::default() },
             };
-            let evidence = Evidence { runs: vec![run], ledger: vec![line(at)], ..Evidence::default() };
-            withheld(&"p".parse().unwrap(), &evidence).len()
+            withheld(&"p".parse().unwrap(), &[run], &[line(at)]).len()
         };
         assert_eq!(of(1, "p#0", 5_000, 49), 1, "the line is older than the run");
         assert_eq!(of(1, "p#0", 5_000, 55), 0);
