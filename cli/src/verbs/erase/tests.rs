@@ -1,14 +1,11 @@
 //! Erasures of posts and users over the emulator: which events they produce, and what they leave.
 
 use serde_json::{Value, json};
-use tally_adapters::dynamodb::Rows;
 use tally_adapters::memory::log::Broker;
 use tally_core::event::decode;
-use tally_core::ids::{CounterId, RowKey, ShardCount};
 use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::{BEGAN, Store, definitions, post, records, set, user};
 
-use super::erasing::Tombstones;
 use super::*;
 
 /// When the tombstones expire, in seconds since 1970: later than any test lasts.
