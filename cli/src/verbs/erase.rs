@@ -118,7 +118,7 @@ impl What {
         } else {
             let would = erasing.run(None).await?;
             is_left = !would.left.is_empty();
-            found = came_to(&would, &erasing.subject, desk.clock.now());
+            found = would.lines(&erasing.subject, desk.clock.now());
             found.extend(waiting.lines());
             if would.found > 0 {
                 let members = counted(would.found, "member");
@@ -130,26 +130,12 @@ impl What {
             let producer = kafka::Producer::new(kafka).context("cannot set up a producer")?;
             let erased = erasing.run(Some(&producer)).await?;
             is_left = !erased.left.is_empty();
-            let mut lines = came_to(&erased, &erasing.subject, desk.clock.now());
+            let mut lines = erased.lines(&erasing.subject, desk.clock.now());
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
             Ok(lines.join("\n"))
         });
         Ok(Answer::from(changed.await?.with(found)).wrong_if(is_left))
     }
-}
-
-/// Says what an erasure found, a line each.
-fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
-    let mut lines = vec![erased.counts()];
-    if let Subject::Users(users) = subject {
-        lines.push(format!("users with rows or tombstones: {} of {}", erased.users.len(), users.len()));
-    }
-    let left = erased.left.iter();
-    lines.extend(
-        left.map(|(counter, members)| format!("{members} members of {counter} are left: no action takes one out")),
-    );
-    lines.extend(erased.tombstones.stay(now));
-    lines
 }
 
 /// The topics of the sets: where each ended at the beginning, and how far its rows have come. An erasure waits until the
@@ -243,14 +229,9 @@ struct Erased {
     produced: u64,
     /// How many members are left, by the name of their set: it has no remove action.
     left: BTreeMap<String, u64>,
-    /// The tombstones of members that were taken out before.
-    tombstones: Tombstones,
-}
-
-/// Tombstones that were found. Each keeps the member's id until the store deletes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tombstones {
-    rows: u64,
+    /// How many tombstones were found, of members that were taken out before. Each keeps the member's id until the store
+    /// deletes it.
+    tombstones: u64,
     /// When the last of them expires, in seconds since 1970.
     until: Option<u64>,
 }
@@ -310,6 +291,26 @@ impl Erased {
     fn counts(&self) -> String {
         format!("{} read, {} found", counted(self.read, "row"), counted(self.found, "member"))
     }
+
+    /// Says what was found, and what stays, a line each.
+    fn lines(&self, subject: &Subject, now: UnixMillis) -> Vec<String> {
+        let mut lines = vec![self.counts()];
+        if let Subject::Users(users) = subject {
+            lines.push(format!("users with rows or tombstones: {} of {}", self.users.len(), users.len()));
+        }
+        for (counter, members) in &self.left {
+            lines.push(format!("{members} members of {counter} are left: no action takes one out"));
+        }
+        if let Some(until) = self.until {
+            let hours = until.saturating_sub(now.0 / 1_000).div_ceil(3_600);
+            let span = match until {
+                u64::MAX => "for ever".to_owned(),
+                _ => format!("for {hours} h and until the table's TTL deletes them"),
+            };
+            lines.push(format!("tombstones of earlier unlikes: {}, which stay {span}", self.tombstones));
+        }
+        lines
+    }
 }
 
 /// An erasure under way.
@@ -364,8 +365,8 @@ impl Pass<'_> {
         let (mut taken, erased) = (Vec::new(), &mut self.erased);
         for (set, subject, member, gone) in rows {
             if gone.is_some() {
-                erased.tombstones.rows += 1;
-                erased.tombstones.until = erased.tombstones.until.max(gone);
+                erased.tombstones += 1;
+                erased.until = erased.until.max(gone);
             } else if set.remove.is_some() {
                 taken.push((set, subject, member));
             } else {
@@ -384,19 +385,6 @@ impl Pass<'_> {
             say(&self.erased.counts());
         }
         Ok(())
-    }
-}
-
-impl Tombstones {
-    /// Says how many tombstones stay, and for how long at least; `None` if there are none.
-    fn stay(self, now: UnixMillis) -> Option<String> {
-        let Self { rows, until } = self;
-        let seconds = until?.saturating_sub(now.0 / 1_000);
-        let span = match until {
-            Some(u64::MAX) => "for ever".to_owned(),
-            _ => format!("for {} h and until the table's TTL deletes them", seconds.div_ceil(3_600)),
-        };
-        Some(format!("tombstones of earlier unlikes: {rows}, which stay {span}"))
     }
 }
 
