@@ -77,23 +77,18 @@ async fn a_format_that_is_not_known_and_a_configuration_that_is_lost_are_refused
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_permitted_is_named() {
-    let arn = |table: &str| format!("arn:aws:dynamodb:*:*:table/{table}");
-    let grant = |actions: &[&str], resource: String| {
+    let grant = |actions: &[&str], table: &str| {
         let actions: Vec<String> = actions.iter().map(|action| format!("dynamodb:{action}")).collect();
-        json!({"Effect": "Allow", "Action": actions, "Resource": resource})
+        json!({"Effect": "Allow", "Action": actions, "Resource": format!("arn:aws:dynamodb:*:*:table/{table}")})
     };
     let role = |statements: Vec<serde_json::Value>| {
         let document = json!({"Version": "2012-10-17", "Statement": statements});
         json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyName": "p", "PolicyDocument": document}]}})
     };
-    let tables = ["likes", "like_counts", "checkpoints", "recounts"];
-    let reader =
-        tables.iter().map(|table| grant(&["DescribeTable", "GetItem", "BatchGetItem", "Scan", "Query"], arn(table)));
-    let reader: Vec<_> = reader.chain([grant(&["DescribeStream"], arn("likes/stream/*"))]).collect();
-    let stranger = vec![grant(&["GetItem"], arn("elsewhere"))];
-    let updates = tables[1..].iter().map(|table| grant(&["UpdateItem"], arn(table)));
-    let writes: Vec<_> = updates.chain([grant(&["BatchWriteItem"], arn("likes"))]).collect();
-    let operator = [&reader[..], &writes].concat();
+    let reads = ["DescribeTable", "GetItem", "BatchGetItem", "Scan", "Query", "DescribeStream"];
+    let (reader, stranger) = (vec![grant(&reads, "*")], vec![grant(&["GetItem"], "elsewhere")]);
+    let updates = ["like_counts", "checkpoints", "recounts"].map(|table| grant(&["UpdateItem"], table));
+    let operator = [&reader[..], &updates, &[grant(&["BatchWriteItem"], "likes")]].concat();
     let template = json!({"Resources": {
         "Reader": role(reader), "Operator": role(operator), "Stranger": role(stranger)
     }});
