@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use futures_util::future::{Either, select};
 use futures_util::stream::BoxStream;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
@@ -223,15 +222,12 @@ impl Desk {
     pub(crate) async fn await_topic(&self, topic: &str) -> anyhow::Result<()> {
         let (reader, patience, stop) = (self.reader(topic)?, speaking(self.host.patience()), self.host.stop());
         let what = format!("look at the topic `{topic}`");
-        let asked = pin!(patience.persist(&what, Until::Requested(&stop), || reader.logs()));
-        let logs = match select(asked, pin!(self.clock.sleep(SOON))).await {
-            Either::Left((logs, _)) => logs,
-            Either::Right(((), asked)) => {
-                say(&format!("waiting for Kafka, to {what}: for up to {:?}, which --patience sets", self.patience));
-                asked.await
-            }
-        };
-        logs.map(|_| ())
+        let mut asked = pin!(patience.persist(&what, Until::Requested(&stop), || reader.logs()));
+        if let Ok(logs) = tokio::time::timeout(SOON, &mut asked).await {
+            return logs.map(drop);
+        }
+        say(&format!("waiting for Kafka, to {what}: for up to {:?}, which --patience sets", self.patience));
+        asked.await.map(drop)
     }
 
     /// Returns how Kafka is reached.
