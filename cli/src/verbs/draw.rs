@@ -206,7 +206,8 @@ impl Draw {
                 put.cut = Some(partition.clone());
             }
             let take = |record: Record<'_>| {
-                if !self.puts(record, member) {
+                let deed = self.deed(record);
+                if !matches!(deed, Some(Deed::Member { id, present: true }) if *id == *member.as_str()) {
                     return;
                 }
                 let place = Place { partition: partition.clone(), offset: record.offset, at: record.at };
@@ -235,11 +236,10 @@ impl Draw {
         }
     }
 
-    /// Returns whether `record` is an event that adds `member` to the counter.
-    fn puts(&self, record: Record<'_>, member: &MemberKey) -> bool {
-        let Ok(event) = decode(record, &self.definitions) else { return false };
-        let is_there = matches!(&event.deed, Deed::Member { id, present: true } if **id == *member.as_str());
-        is_there && event.counter == self.counter.name && event.subject() == &*self.counter.post
+    /// Returns what `record` does to the counter, if it is an event of the counter.
+    fn deed<'a>(&self, record: Record<'a>) -> Option<Deed<'a>> {
+        let event = decode(record, &self.definitions).ok()?;
+        (event.counter == self.counter.name && event.subject() == &*self.counter.post).then_some(event.deed)
     }
 
     /// Adds up the events that the winning write took in, and finds the one that reaches the threshold.
@@ -265,7 +265,7 @@ impl Draw {
         let (mut without, mut with) = (Sum::default(), Sum::default());
         let take = |record: Record<'_>| {
             let adds = topic.as_ref().is_none_or(|topic| topic.adds(partition.index, record.offset));
-            let Some(n) = self.amount(record).filter(|_| adds) else { return };
+            let Some(Deed::Amount(n)) = self.deed(record).filter(|_| adds) else { return };
             let place = || Place { partition: partition.clone(), offset: record.offset, at: record.at };
             with.add(n, events.nth, place);
             if !letters.has(&partition, record) {
@@ -274,13 +274,6 @@ impl Draw {
         };
         each(&*self.topic, &partition, Offset(events.from), Offset(events.to), take).await?;
         Ok(judged(milestone, events, &without, &with, letters.lost_until.is_some()))
-    }
-
-    /// Returns what `record` adds to the counter, if it is an event of the counter.
-    fn amount(&self, record: Record<'_>) -> Option<i64> {
-        let event = decode(record, &self.definitions).ok()?;
-        let Deed::Amount(n) = event.deed else { return None };
-        (event.counter == self.counter.name && event.subject() == &*self.counter.post).then_some(n)
     }
 
     /// Reads which records of the counter's topic have a dead letter.

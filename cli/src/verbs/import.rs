@@ -127,14 +127,12 @@ impl Args {
             would.run().await?;
             (found, is_whole) = (would.found(), would.place.rejected() == 0);
             let (lines, sent) = would.done();
-            let behind = Some(&would.before).filter(|before| before.lines > 0);
-            match behind {
-                None if sent > 0 => plan.push(format!("send {sent} events of {lines} lines to `{topic}`")),
-                None => {}
-                Some(before) if lines > 0 => {
-                    plan.push(format!("send {sent} events of {lines} lines to `{topic}`, {before}"));
-                }
-                Some(before) => found.push(format!("nothing is new {before}")),
+            let send = format!("send {sent} events of {lines} lines to `{topic}`");
+            match &would.before {
+                before if before.lines > 0 && lines == 0 => found.push(format!("nothing is new {before}")),
+                before if before.lines > 0 => plan.push(format!("{send}, {before}")),
+                _ if sent > 0 => plan.push(send),
+                _ => {}
             }
         }
         let writing = Writing { yes: writing.yes && !settings.dry_run, ..writing };
