@@ -119,7 +119,7 @@ impl What {
             let would = erasing.run(None).await?;
             is_left = !would.left.is_empty();
             found = would.lines(&erasing.subject, desk.clock.now());
-            found.extend(waiting.lines());
+            found.extend(waiting.waits().into_iter().map(|(line, _)| line));
             if would.found > 0 {
                 let members = counted(would.found, "member");
                 plan.push(format!("take {members} out of the sets of {named}, by events to `{usual}`"));
@@ -157,9 +157,10 @@ impl Waiting {
         Ok(Self(seen))
     }
 
-    /// Says how many records are not in the rows yet, a line for each topic that has some.
-    fn lines(&self) -> Vec<String> {
-        let line = |seen: &Seen| {
+    /// Says how many records are not in the rows yet, a line for each topic that has some. Returns with it whether no
+    /// consumer reads some of them until an operator does something.
+    fn waits(&self) -> Vec<(String, bool)> {
+        let of = |seen: &Seen| {
             let parts: Vec<&Part> = seen.parts.iter().filter(|part| seen.lag(part) > 0).collect();
             let count = parts.iter().map(|part| seen.lag(part)).sum();
             let partitions = ranges(parts.iter().map(|part| part.partition.index));
@@ -169,10 +170,10 @@ impl Waiting {
                 None if seen.is_paused() => ": paused, tally resume consumer".to_owned(),
                 None => String::new(),
             };
-            (count > 0)
-                .then(|| format!("{}/{partitions}: {} not in the rows yet{why}", seen.name, counted(count, "record")))
+            let line = format!("{}/{partitions}: {} not in the rows yet{why}", seen.name, counted(count, "record"));
+            (count > 0).then_some((line, !why.is_empty()))
         };
-        self.0.iter().filter_map(line).collect()
+        self.0.iter().filter_map(of).collect()
     }
 
     /// Waits until the rows have everything that was in the topics at the beginning.
@@ -182,12 +183,12 @@ impl Waiting {
     async fn until_over(mut self, desk: &Desk) -> anyhow::Result<()> {
         let (began, shown) = (desk.clock.reading().at, Seldom::default());
         loop {
-            let lines = self.lines();
+            let (lines, stand_still): (Vec<String>, Vec<bool>) = self.waits().into_iter().unzip();
             if lines.is_empty() {
                 return Ok(());
             }
             let (lines, waited) = (lines.join("; "), desk.clock.reading().at.saturating_sub(began));
-            if self.stands_still() || waited >= desk.patience {
+            if stand_still.contains(&true) || waited >= desk.patience {
                 bail!("nothing was erased: likes that wait in Kafka would come back: {lines}");
             }
             if shown.is_due(WAIT_SHOWN) {
@@ -198,12 +199,6 @@ impl Waiting {
                 seen.look_at_rows(desk).await?;
             }
         }
-    }
-
-    /// Returns whether records wait that no consumer reads until an operator does something.
-    fn stands_still(&self) -> bool {
-        let stands = |seen: &Seen, part: &Part| seen.is_paused() || matches!(part.start, Some(Err(_)));
-        self.0.iter().any(|seen| seen.parts.iter().any(|part| seen.lag(part) > 0 && stands(seen, part)))
     }
 }
 
@@ -264,24 +259,11 @@ impl Erasing {
         Ok(pass.erased)
     }
 
-    async fn produce(
-        &self,
-        producer: &dyn Producer,
-        set: &Definition,
-        subject: &PostId,
-        member: &UserId,
-    ) -> anyhow::Result<()> {
-        let event = encode(set, subject, Direction::Remove, Said::Member(member), None, self.calls.now());
+    async fn produce(&self, to: &dyn Producer, set: &Definition, of: &PostId, member: &UserId) -> anyhow::Result<()> {
+        let event = encode(set, of, Direction::Remove, Said::Member(member), None, self.calls.now());
         let event = event.expect("sets without a remove action were left out");
-        let send = || {
-            producer.send(Outgoing {
-                topic: set.topic.as_deref().unwrap_or(&self.topic),
-                partition: None,
-                key: Some(subject.as_bytes()),
-                value: Some(&event),
-                headers: &[],
-            })
-        };
+        let (topic, key, value) = (set.topic.as_deref().unwrap_or(&self.topic), Some(of.as_bytes()), Some(&*event));
+        let send = || to.send(Outgoing { topic, partition: None, key, value, headers: &[] });
         self.calls.persist("produce what takes a member out", send).await.map(|_| ())
     }
 }
