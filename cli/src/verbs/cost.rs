@@ -13,6 +13,7 @@ use serde_json::json;
 use tally_service::{Host, parse_duration};
 
 use self::prices::{BUILT_IN, Prices};
+use crate::given::text_of;
 use crate::said::{Answer, Table};
 
 /// How many days old prices may be before `--check` fails.
@@ -73,10 +74,7 @@ const LEFT_OUT: &str =
 
 impl Args {
     pub(crate) fn run(&self) -> anyhow::Result<Answer> {
-        let text = match &self.prices {
-            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
-            None => BUILT_IN.to_owned(),
-        };
+        let text = self.prices.as_deref().map_or_else(|| Ok(BUILT_IN.to_owned()), text_of)?;
         let prices = Prices::read(&text).context("the price list cannot be read")?;
         let days_old = prices.days_old(Host::new("tally").clock().now())?;
         let too_old = self.check && days_old > OLD;
