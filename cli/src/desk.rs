@@ -300,18 +300,18 @@ pub(crate) const TABLES: usize = 4;
 
 /// Returns an error that says why the tables cannot be used and, if some are gone, which ones and what to do, or if none is there, which prefixes have tables.
 pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
-    let is_absent = fault.to_string().contains("ResourceNotFoundException");
-    if !is_absent {
-        return anyhow::Error::from(fault).context(format!("cannot use the {}", tables_of(connection)));
+    let tables = tables_of(connection);
+    if !fault.to_string().contains("ResourceNotFoundException") {
+        return anyhow::Error::from(fault).context(format!("cannot use the {tables}"));
     }
     // A service would wait for the tables. This command ends, with the exit code of a wrong configuration.
     let fatal = anyhow::Error::from(Fault::Fatal(fault.to_string()));
     let missing = match dynamodb::missing_tables(connection).await {
         Ok(missing) => missing,
-        Err(other) => return fatal.context(format!("cannot use the {}: {other}", tables_of(connection))),
+        Err(other) => return fatal.context(format!("cannot use the {tables}: {other}")),
     };
     if (1..TABLES).contains(&missing.len()) {
-        let (missing, tables) = (missing.join(", "), tables_of(connection));
+        let missing = missing.join(", ");
         return fatal.context(format!(
             "of the {tables}, {missing} is gone, and others are there: restore it; or create it empty with \
              tally prepare --yes, and then run tally adopt tables: see \"When something is lost\" in docs/operate.md"
@@ -324,7 +324,7 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
         [] => "no deployment is there: tally prepare creates one, or is it another AWS_REGION or account".to_owned(),
         prefixes => format!("deployments are there with the table prefix {}", prefixes.join(", ")),
     };
-    fatal.context(format!("there are no {}; {hint}", tables_of(connection)))
+    fatal.context(format!("there are no {tables}; {hint}"))
 }
 
 /// Returns an error that says why there is no configuration, and what to do about it.

@@ -171,6 +171,7 @@ async fn counters_are_defined_once_and_never_change_and_a_file_that_is_no_list_i
     assert!(stage.checkpoints.definitions().await.unwrap().named("views").is_some());
     stage.shows("counters list", 0, ["views  sum   view"]).await;
     stage.does(&apply, 0, ["nothing to do"]).await;
+    assert_eq!(stage.recounts.operations(9).await.unwrap().len(), 1);
     let before = stage.everything().await;
     for (text, why) in [
         (VIEWS.replace("sum", "set"), "views"),
@@ -205,15 +206,6 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     stage.does("resume consumer", 0, []).await;
     assert!(!stage.topic().await.is_paused);
     stage.shows("status --late 10m", 0, []).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_was_not_waited_for_is_begun_again() {
-    let stage = Stage::set().await;
-    stage.know(|topic| topic.is_paused = true).await;
-    let before = stage.claims.read(&partition(0)).await.unwrap().n;
-    stage.does("pause consumer --settle 0s", 0, ["2 partitions paused"]).await;
-    assert_eq!(stage.claims.read(&partition(0)).await.unwrap().n, before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
