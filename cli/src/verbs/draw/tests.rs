@@ -1,5 +1,4 @@
 use async_trait::async_trait;
-use serde_json::json;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
 use tally_adapters::memory::log::Broker;
 use tally_consumer::letter::Writer;
@@ -105,15 +104,8 @@ impl Stage {
         writer.write(&partition(), records.get(0).unwrap(), &rejection).await.unwrap();
     }
 
-    /// Records that `by` reached the threshold, in the place of an earlier record.
+    /// Records that `by` reached the threshold.
     async fn record(&self, counter: &CounterId, by: Winner) {
-        let (pk, sk) = (format!("milestone#{}", counter.stored()), format!("{:020}", 10));
-        for (table, key) in [
-            ("like_counts", json!({"post_id": {"S": counter.stored()}})),
-            ("recounts", json!({"pk": {"S": pk}, "sk": {"S": sk}})),
-        ] {
-            self.store.call("DeleteItem", json!({"TableName": table, "Key": key})).await;
-        }
         let update = Update { counter: counter.clone(), before: None, after: Counter::default() };
         let crossed = Counters::new(&self.store.connection).cross(&update, &[milestone(by)]).await;
         assert_eq!(crossed, Ok(Crossed::Stored));
