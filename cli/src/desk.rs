@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use futures_util::future::{Either, select};
 use futures_util::stream::BoxStream;
 use tally_adapters::dynamodb::changes::Changes;
 use tally_adapters::dynamodb::claims::Claims;
@@ -223,15 +222,12 @@ impl Desk {
     pub(crate) async fn await_topic(&self, topic: &str) -> anyhow::Result<()> {
         let (reader, patience, stop) = (self.reader(topic)?, speaking(self.host.patience()), self.host.stop());
         let what = format!("look at the topic `{topic}`");
-        let asked = pin!(patience.persist(&what, Until::Requested(&stop), || reader.logs()));
-        let logs = match select(asked, pin!(self.clock.sleep(SOON))).await {
-            Either::Left((logs, _)) => logs,
-            Either::Right(((), asked)) => {
-                say(&format!("waiting for Kafka, to {what}: for up to {:?}, which --patience sets", self.patience));
-                asked.await
-            }
-        };
-        logs.map(|_| ())
+        let mut asked = pin!(patience.persist(&what, Until::Requested(&stop), || reader.logs()));
+        if let Ok(logs) = tokio::time::timeout(SOON, &mut asked).await {
+            return logs.map(drop);
+        }
+        say(&format!("waiting for Kafka, to {what}: for up to {:?}, which --patience sets", self.patience));
+        asked.await.map(drop)
     }
 
     /// Returns how Kafka is reached.
@@ -304,18 +300,18 @@ pub(crate) const TABLES: usize = 4;
 
 /// Returns an error that says why the tables cannot be used and, if some are gone, which ones and what to do, or if none is there, which prefixes have tables.
 pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) -> anyhow::Error {
-    let is_absent = fault.to_string().contains("ResourceNotFoundException");
-    if !is_absent {
-        return anyhow::Error::from(fault).context(format!("cannot use the {}", tables_of(connection)));
+    let tables = tables_of(connection);
+    if !fault.to_string().contains("ResourceNotFoundException") {
+        return anyhow::Error::from(fault).context(format!("cannot use the {tables}"));
     }
     // A service would wait for the tables. This command ends, with the exit code of a wrong configuration.
     let fatal = anyhow::Error::from(Fault::Fatal(fault.to_string()));
     let missing = match dynamodb::missing_tables(connection).await {
         Ok(missing) => missing,
-        Err(other) => return fatal.context(format!("cannot use the {}: {other}", tables_of(connection))),
+        Err(other) => return fatal.context(format!("cannot use the {tables}: {other}")),
     };
     if (1..TABLES).contains(&missing.len()) {
-        let (missing, tables) = (missing.join(", "), tables_of(connection));
+        let missing = missing.join(", ");
         return fatal.context(format!(
             "of the {tables}, {missing} is gone, and others are there: restore it; or create it empty with \
              tally prepare --yes, and then run tally adopt tables: see \"When something is lost\" in docs/operate.md"
@@ -328,7 +324,7 @@ pub(crate) async fn unusable(connection: &dynamodb::Connection, fault: Fault) ->
         [] => "no deployment is there: tally prepare creates one, or is it another AWS_REGION or account".to_owned(),
         prefixes => format!("deployments are there with the table prefix {}", prefixes.join(", ")),
     };
-    fatal.context(format!("there are no {}; {hint}", tables_of(connection)))
+    fatal.context(format!("there are no {tables}; {hint}"))
 }
 
 /// Returns an error that says why there is no configuration, and what to do about it.

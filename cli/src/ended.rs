@@ -38,31 +38,3 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 pub(crate) fn line(error: &anyhow::Error) -> String {
     plain(&format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
 }
-
-#[cfg(test)]
-mod tests {
-    use anyhow::{Context, anyhow};
-    use tally_core::format::Format;
-
-    use super::*;
-
-    #[test]
-    fn the_exit_code_says_whose_turn_it_is() {
-        let fault = |fault: Fault| code(&Err::<(), _>(fault).context("cannot read the losses").unwrap_err());
-        assert_eq!(fault(Fault::Transient("no answer".into())), 69);
-        assert_eq!(fault(Fault::Throttled("slow down".into())), 69);
-        assert_eq!(fault(Fault::Fatal("access denied".into())), 78);
-        assert_eq!(fault(Fault::Poison("an item".into())), 1);
-        assert_eq!(code(&UnknownFormat(Format::Number(7)).into()), 78);
-        assert_eq!(code(&Invalid::setting("brokers", "missing").into()), 78);
-        assert_eq!(code(&Usage("say --reason".into()).into()), 2);
-        assert_eq!(code(&anyhow!("anything else")), 1);
-    }
-
-    #[test]
-    fn an_error_is_one_line_whatever_it_says() {
-        let error = anyhow!("two\n  lines").context("cannot look");
-        assert_eq!(line(&error), "cannot look: two lines");
-        assert_eq!(line(&anyhow!("cannot open \u{1b}[2Jlikes")), "cannot open \\u{1b}[2Jlikes");
-    }
-}

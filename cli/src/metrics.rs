@@ -137,11 +137,6 @@ impl Measured {
 mod tests {
     use super::*;
 
-    /// Returns the value in the line of a metric with its labels.
-    fn value<'a>(text: &'a str, metric: &str) -> &'a str {
-        text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')).unwrap()
-    }
-
     #[test]
     fn the_catalogue_is_what_rules_rely_on() {
         let lines = CATALOGUE.map(|[name, labels, kind, help]| format!("{name}{{{labels}}} {kind}: {help}"));
@@ -149,32 +144,28 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_counted_once_seen_and_the_longest_of_a_minute_is_shown() {
+    fn waits_are_counted_once_seen_and_the_longest_of_a_minute_is_shown_as_is_a_round_that_failed() {
         let (measured, start) = (Measured::default(), now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let staleness = |text: &str| value(text, "tally_canary_staleness_seconds").to_owned();
+        let shown = |seconds: u64, metric: &str| {
+            let text = measured.render(at(seconds));
+            text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' ')).unwrap().to_owned()
+        };
+        let staleness = |seconds: u64| shown(seconds, "tally_canary_staleness_seconds");
         measured.begin(at(0));
-        assert_eq!(staleness(&measured.render(at(3))), "3");
+        assert_eq!(staleness(3), "3");
         measured.end(at(4), true);
         measured.begin(at(10));
         measured.end(at(11), true);
-        let text = measured.render(at(20));
-        assert_eq!(staleness(&text), "4");
-        assert_eq!(value(&text, "tally_canary_seen_seconds_bucket{le=\"2\"}"), "1");
-        assert_eq!(value(&text, "tally_canary_seen_seconds_count"), "2");
-        assert_eq!([65, 99].map(|seconds| staleness(&measured.render(at(seconds)))), ["1", "0"]);
-    }
-
-    #[test]
-    fn a_round_that_failed_is_a_wait_and_a_failure_and_was_not_seen() {
-        let (measured, start) = (Measured::default(), now());
-        measured.begin(start);
-        measured.end(start + Duration::from_secs(30), false);
+        assert_eq!(staleness(20), "4");
+        assert_eq!(shown(20, "tally_canary_seen_seconds_bucket{le=\"2\"}"), "1");
+        assert_eq!([staleness(65), staleness(99)], ["1", "0"]);
+        measured.begin(at(100));
+        measured.end(at(130), false);
         measured.failed("seen");
-        let text = measured.render(start + Duration::from_secs(31));
-        assert_eq!(value(&text, "tally_canary_staleness_seconds"), "30");
-        assert_eq!(value(&text, "tally_canary_seen_seconds_count"), "0");
-        assert_eq!(value(&text, "tally_canary_failures_total{step=\"seen\"}"), "1");
-        assert_eq!(value(&text, "tally_canary_failures_total{step=\"read\"}"), "0");
+        assert_eq!((staleness(131), shown(131, "tally_canary_seen_seconds_count")), ("30".to_owned(), "2".to_owned()));
+        let failures =
+            ["seen", "read"].map(|step| shown(131, &format!("tally_canary_failures_total{{step=\"{step}\"}}")));
+        assert_eq!(failures, ["1", "0"]);
     }
 }

@@ -218,12 +218,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_follow_each_other_are_a_range() {
-        assert_eq!(ranges([0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
-        assert_eq!(ranges([]), "");
-    }
-
-    #[test]
     fn a_span_is_said_in_the_largest_unit_that_fits() {
         let said = |seconds| ago(Duration::from_secs(seconds));
         assert_eq!([said(0), said(119), said(120)], ["0 s", "119 s", "2 min"]);

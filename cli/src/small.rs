@@ -22,16 +22,3 @@ struct Args {
 fn main() -> ExitCode {
     Args::parse().command.run()
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn an_image_has_the_health_check_and_the_canary() {
-        let command = Args::command();
-        assert_eq!(command.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>(), ["probe", "canary"]);
-    }
-}

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Subcommand;
 use serde::Deserialize;
-use tally_adapters::dynamodb::{Checkpoints, Usual};
+use tally_adapters::dynamodb::Usual;
 use tally_core::definitions::{Definition, Definitions, Entry};
 
 use crate::change::Changing;
@@ -42,10 +42,10 @@ impl Verb {
             Self::Apply { file, change: Changing { writing, of } } => {
                 let wanted = read(&file)?;
                 let desk = Desk::open(of).await?;
-                let (_, missing) = missing(&desk.checkpoints, &desk.topic, &wanted).await?;
+                let (_, missing) = missing(&desk, &wanted).await?;
                 let plan = missing.iter().map(|definition| format!("define {}", said(definition))).collect();
                 let changed = writing.carry_out(&desk, "counters apply", plan, async || {
-                    let defined = define(&desk.checkpoints, &desk.topic, &wanted).await?;
+                    let defined = define(&desk, &wanted).await?;
                     let names: Vec<&str> = defined.iter().map(|definition| definition.name.as_str()).collect();
                     Ok(format!("defined {}", names.join(", ")))
                 });
@@ -88,24 +88,18 @@ fn parse(text: &str) -> anyhow::Result<Definitions> {
         counters: Vec<Entry>,
     }
     let File { counters } = toml::from_str(text)?;
-    if counters.is_empty() {
-        bail!("it has no table [[counters]]");
-    }
+    ensure!(!counters.is_empty(), "it has no table [[counters]]");
     Ok(Definitions::new(&counters)?)
 }
 
-/// Returns the stored definitions, and those of `wanted` that are new. Where no usual topic is stored
-/// yet, it is `topic`.
+/// Returns the stored definitions, and those of `wanted` that are new. Where no usual topic is stored yet, it is that of
+/// `--topic`.
 ///
 /// # Errors
-/// A counter that is stored would change, or one has `topic` for its own; or the definitions cannot be read.
-async fn missing(
-    deployment: &Checkpoints,
-    topic: &str,
-    wanted: &Definitions,
-) -> anyhow::Result<(Definitions, Vec<Definition>)> {
-    let Usual { definitions: seen, topic: usual } = deployment.usual().await.context("cannot read the counters")?;
-    let topic = usual.as_deref().unwrap_or(topic);
+/// A counter that is stored would change, or one has the usual topic for its own; or the definitions cannot be read.
+async fn missing(desk: &Desk, wanted: &Definitions) -> anyhow::Result<(Definitions, Vec<Definition>)> {
+    let Usual { definitions: seen, topic } = desk.checkpoints.usual().await.context("cannot read the counters")?;
+    let topic = topic.as_deref().unwrap_or(&desk.topic);
     if let Some(definition) = wanted.iter().find(|definition| definition.topic.as_deref() == Some(topic)) {
         bail!(
             "counter {:?} takes the topic `{topic}` for itself, and what other counters say there would be rejected: leave its \
@@ -121,66 +115,13 @@ async fn missing(
 ///
 /// # Errors
 /// Those of [`missing`]; the definitions cannot be written; or other operators define counters at each attempt.
-async fn define(deployment: &Checkpoints, topic: &str, wanted: &Definitions) -> anyhow::Result<Vec<Definition>> {
+async fn define(desk: &Desk, wanted: &Definitions) -> anyhow::Result<Vec<Definition>> {
     for _ in 0..ATTEMPTS {
-        let (seen, more) = missing(deployment, topic, wanted).await?;
+        let (seen, more) = missing(desk, wanted).await?;
         let grown = seen.grown(wanted)?;
-        if more.is_empty() || deployment.define(&seen, &grown).await.context("cannot define the counters")? {
+        if more.is_empty() || desk.checkpoints.define(&seen, &grown).await.context("cannot define the counters")? {
             return Ok(more);
         }
     }
     bail!("others define counters at the same time: try again")
-}
-
-#[cfg(test)]
-mod tests {
-    use tally_testkit::Store;
-
-    use super::*;
-
-    const FILE: &str = r#"
-        [[counters]]
-        name = "retweets"
-        kind = "set"
-        add = "retweet"
-        remove = "unretweet"
-
-        [[counters]]
-        name = "views"
-        kind = "sum"
-        add = "view"
-    "#;
-
-    #[tokio::test]
-    async fn a_counter_that_is_there_cannot_change_and_nothing_is_applied_then() {
-        let deployment = Checkpoints::new(&Store::start().await.connection);
-        deployment.config(None).await.unwrap();
-        define(&deployment, "likes", &parse(FILE).unwrap()).await.unwrap();
-        let before = deployment.definitions().await;
-        for changed in [
-            format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"more\"\ntopic = \"likes\""),
-            FILE.replace("sum", "set"),
-            FILE.replace("\"view\"", "\"see\""),
-            format!("{FILE}\n[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"unlike\""),
-        ] {
-            let refused = match parse(&changed) {
-                Ok(wanted) => define(&deployment, "likes", &wanted).await.map(drop),
-                Err(refused) => Err(refused),
-            };
-            assert!(refused.is_err(), "{changed}");
-            assert_eq!(deployment.definitions().await, before);
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_no_list_is_refused_by_name() {
-        for (text, expected) in [
-            ("", "it has no table [[counters]]"),
-            ("[[counters]]\nname = \"a\"\nkind = \"set\"\nadd = \"b\"\ncolour = \"red\"", "colour"),
-            ("[[counters]]\nname = \"A\"\nkind = \"set\"\nadd = \"b\"", "counter \"A\""),
-        ] {
-            let said = format!("{:#}", parse(text).unwrap_err());
-            assert!(said.contains(expected), "{said}");
-        }
-    }
 }

@@ -1,25 +1,26 @@
-//! `tally user erase` and `tally post erase`: take members out of sets, by events, so that rows, counts and other
-//! readers of the topic agree. `Waiting` waits for events that are no rows yet; `erasing` reads the rows and produces
-//! the events.
+//! `tally user erase` and `tally post erase`: take members out of sets. For every member that is one of the users, or that
+//! the post has, they produce the remove action of the set as an event. So rows, counts and other readers of the topic
+//! agree, and the consumer stays the only writer of rows. `Waiting` waits first for events that are no rows yet.
 
-mod erasing;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
+use futures_util::FutureExt as _;
+use futures_util::stream::TryStreamExt as _;
+use tally_adapters::dynamodb::{Cursor, MemberRow, Rows, Segment};
 use tally_adapters::kafka;
-use tally_batch_recount::Calls;
-use tally_core::definitions::Definition;
-use tally_core::ids::UserId;
-use tally_core::ports::TopicReader as _;
+use tally_batch_recount::{Calls, at_once, chosen};
+use tally_core::definitions::{Definition, Definitions, Direction, MemberField, SubjectField};
+use tally_core::event::{Said, encode};
+use tally_core::ids::{CounterId, CounterKind, PostId, RowKey, ShardCount, UserId};
+use tally_core::ports::log::Outgoing;
+use tally_core::ports::{Producer, TopicReader as _};
 use tally_core::time::UnixMillis;
 use tally_service::Seldom;
 
-pub(crate) use self::erasing::Subject;
-use self::erasing::{Erased, Erasing, sets};
 use crate::change::Changing;
 use crate::desk::Desk;
 use crate::ended::Usage;
@@ -31,6 +32,12 @@ use crate::verbs::topic::{Part, Seen};
 /// How often the positions of the rows are read before an erasure, and how often it is printed what it waits for.
 const LOOK: Duration = Duration::from_secs(1);
 const WAIT_SHOWN: Duration = Duration::from_secs(30);
+/// How often progress is printed.
+const SHOWN: Duration = Duration::from_secs(10);
+/// How many events are under way at once.
+const AT_ONCE: usize = 256;
+/// How many segments of the table are read at once to find users' rows.
+const SEGMENTS: u32 = 8;
 
 /// `tally user`.
 #[derive(Clone, Debug, Subcommand)]
@@ -111,8 +118,8 @@ impl What {
         } else {
             let would = erasing.run(None).await?;
             is_left = !would.left.is_empty();
-            found = came_to(&would, &erasing.subject, desk.clock.now());
-            found.extend(waiting.lines());
+            found = would.lines(&erasing.subject, desk.clock.now());
+            found.extend(waiting.waits().into_iter().map(|(line, _)| line));
             if would.found > 0 {
                 let members = counted(would.found, "member");
                 plan.push(format!("take {members} out of the sets of {named}, by events to `{usual}`"));
@@ -123,26 +130,12 @@ impl What {
             let producer = kafka::Producer::new(kafka).context("cannot set up a producer")?;
             let erased = erasing.run(Some(&producer)).await?;
             is_left = !erased.left.is_empty();
-            let mut lines = came_to(&erased, &erasing.subject, desk.clock.now());
+            let mut lines = erased.lines(&erasing.subject, desk.clock.now());
             lines.push(format!("{} produced: the consumers take the rows away", counted(erased.produced, "event")));
             Ok(lines.join("\n"))
         });
         Ok(Answer::from(changed.await?.with(found)).wrong_if(is_left))
     }
-}
-
-/// Says what an erasure found, a line each.
-fn came_to(erased: &Erased, subject: &Subject, now: UnixMillis) -> Vec<String> {
-    let mut lines = vec![erased.counts()];
-    if let Subject::Users(users) = subject {
-        lines.push(format!("users with rows or tombstones: {} of {}", erased.users.len(), users.len()));
-    }
-    let left = erased.left.iter();
-    lines.extend(
-        left.map(|(counter, members)| format!("{members} members of {counter} are left: no action takes one out")),
-    );
-    lines.extend(erased.tombstones.stay(now));
-    lines
 }
 
 /// The topics of the sets: where each ended at the beginning, and how far its rows have come. An erasure waits until the
@@ -164,9 +157,10 @@ impl Waiting {
         Ok(Self(seen))
     }
 
-    /// Says how many records are not in the rows yet, a line for each topic that has some.
-    fn lines(&self) -> Vec<String> {
-        let line = |seen: &Seen| {
+    /// Says how many records are not in the rows yet, a line for each topic that has some. Returns with it whether no
+    /// consumer reads some of them until an operator does something.
+    fn waits(&self) -> Vec<(String, bool)> {
+        let of = |seen: &Seen| {
             let parts: Vec<&Part> = seen.parts.iter().filter(|part| seen.lag(part) > 0).collect();
             let count = parts.iter().map(|part| seen.lag(part)).sum();
             let partitions = ranges(parts.iter().map(|part| part.partition.index));
@@ -176,10 +170,10 @@ impl Waiting {
                 None if seen.is_paused() => ": paused, tally resume consumer".to_owned(),
                 None => String::new(),
             };
-            (count > 0)
-                .then(|| format!("{}/{partitions}: {} not in the rows yet{why}", seen.name, counted(count, "record")))
+            let line = format!("{}/{partitions}: {} not in the rows yet{why}", seen.name, counted(count, "record"));
+            (count > 0).then_some((line, !why.is_empty()))
         };
-        self.0.iter().filter_map(line).collect()
+        self.0.iter().filter_map(of).collect()
     }
 
     /// Waits until the rows have everything that was in the topics at the beginning.
@@ -189,12 +183,12 @@ impl Waiting {
     async fn until_over(mut self, desk: &Desk) -> anyhow::Result<()> {
         let (began, shown) = (desk.clock.reading().at, Seldom::default());
         loop {
-            let lines = self.lines();
+            let (lines, stand_still): (Vec<String>, Vec<bool>) = self.waits().into_iter().unzip();
             if lines.is_empty() {
                 return Ok(());
             }
             let (lines, waited) = (lines.join("; "), desk.clock.reading().at.saturating_sub(began));
-            if self.stands_still() || waited >= desk.patience {
+            if stand_still.contains(&true) || waited >= desk.patience {
                 bail!("nothing was erased: likes that wait in Kafka would come back: {lines}");
             }
             if shown.is_due(WAIT_SHOWN) {
@@ -206,12 +200,197 @@ impl Waiting {
             }
         }
     }
+}
 
-    /// Returns whether records wait that no consumer reads until an operator does something.
-    fn stands_still(&self) -> bool {
-        let stands = |seen: &Seen, part: &Part| seen.is_paused() || matches!(part.start, Some(Err(_)));
-        self.0.iter().any(|seen| seen.parts.iter().any(|part| seen.lag(part) > 0 && stands(seen, part)))
+/// Whose members are erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// These users, wherever they are members.
+    Users(BTreeSet<UserId>),
+    /// All members of this post's sets.
+    Post(PostId),
+}
+
+/// What an erasure has found and done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Erased {
+    /// How many rows were read.
+    read: u64,
+    /// If users are erased: those that have rows or tombstones.
+    users: BTreeSet<UserId>,
+    /// How many members were found in sets that have a remove action.
+    found: u64,
+    /// How many events Kafka has acknowledged.
+    produced: u64,
+    /// How many members are left, by the name of their set: it has no remove action.
+    left: BTreeMap<String, u64>,
+    /// How many tombstones were found, of members that were taken out before. Each keeps the member's id until the store
+    /// deletes it.
+    tombstones: u64,
+    /// When the last of them expires, in seconds since 1970.
+    until: Option<u64>,
+}
+
+/// An erasure of one subject's members from some sets of a deployment.
+struct Erasing {
+    rows: Rows,
+    shards: ShardCount,
+    calls: Calls,
+    subject: Subject,
+    sets: Vec<Definition>,
+    /// The topic for sets that have no topic of their own.
+    topic: String,
+}
+
+impl Erasing {
+    /// Erases, and prints progress now and then. Without a producer it only counts what would be erased. Safe to repeat:
+    /// taking a member out again changes nothing.
+    ///
+    /// # Errors
+    /// A table or Kafka has a fault that waiting does not mend.
+    async fn run(&self, producer: Option<&dyn Producer>) -> anyhow::Result<Erased> {
+        let mut pass = Pass { of: self, producer, shown: Seldom::default(), erased: Erased::default() };
+        // Not at the beginning, when it would be due for the first time.
+        pass.shown.is_due(SHOWN);
+        match &self.subject {
+            Subject::Post(post) => pass.post(post).await?,
+            Subject::Users(users) => pass.users(users).await?,
+        }
+        Ok(pass.erased)
     }
+
+    async fn produce(&self, to: &dyn Producer, set: &Definition, of: &PostId, member: &UserId) -> anyhow::Result<()> {
+        let event = encode(set, of, Direction::Remove, Said::Member(member), None, self.calls.now());
+        let event = event.expect("sets without a remove action were left out");
+        let (topic, key, value) = (set.topic.as_deref().unwrap_or(&self.topic), Some(of.as_bytes()), Some(&*event));
+        let send = || to.send(Outgoing { topic, partition: None, key, value, headers: &[] });
+        self.calls.persist("produce what takes a member out", send).await.map(|_| ())
+    }
+}
+
+impl Erased {
+    /// Says how many rows were read, and how many members found.
+    fn counts(&self) -> String {
+        format!("{} read, {} found", counted(self.read, "row"), counted(self.found, "member"))
+    }
+
+    /// Says what was found, and what stays, a line each.
+    fn lines(&self, subject: &Subject, now: UnixMillis) -> Vec<String> {
+        let mut lines = vec![self.counts()];
+        if let Subject::Users(users) = subject {
+            lines.push(format!("users with rows or tombstones: {} of {}", self.users.len(), users.len()));
+        }
+        for (counter, members) in &self.left {
+            lines.push(format!("{members} members of {counter} are left: no action takes one out"));
+        }
+        if let Some(until) = self.until {
+            let hours = until.saturating_sub(now.0 / 1_000).div_ceil(3_600);
+            let span = match until {
+                u64::MAX => "for ever".to_owned(),
+                _ => format!("for {hours} h and until the table's TTL deletes them"),
+            };
+            lines.push(format!("tombstones of earlier unlikes: {}, which stay {span}", self.tombstones));
+        }
+        lines
+    }
+}
+
+/// An erasure under way.
+struct Pass<'a> {
+    of: &'a Erasing,
+    producer: Option<&'a dyn Producer>,
+    shown: Seldom,
+    erased: Erased,
+}
+
+impl Pass<'_> {
+    async fn post(&mut self, post: &PostId) -> anyhow::Result<()> {
+        let of = self.of;
+        for set in &of.sets {
+            let counter = CounterId { post: post.clone(), name: set.name.clone() };
+            for key in &RowKey::all(&counter, of.shards).collect::<Vec<_>>() {
+                let page = |after: Option<Cursor>| async move { of.rows.users(key, after.as_ref()).await };
+                let mut pages = of.calls.pages("read rows", page);
+                while let Some(rows) = pages.try_next().await? {
+                    self.erased.read += rows.len() as u64;
+                    let rows = rows.into_iter().map(|MemberRow { user, gone }| (set, post.clone(), user, gone));
+                    self.take_out(rows.collect()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Erases users in one pass over the table, however many they are.
+    async fn users(&mut self, users: &BTreeSet<UserId>) -> anyhow::Result<()> {
+        let of = self.of;
+        let page = |segment: Segment, after: Option<Cursor>| async move { of.rows.scan(segment, after.as_ref()).await };
+        let mut pages = of.calls.scan("scan rows", SEGMENTS, page);
+        while let Some(rows) = pages.try_next().await? {
+            self.erased.read += rows.len() as u64;
+            let rows = rows.into_iter().filter_map(|row| {
+                let user = users.get(row.sort.as_str())?;
+                let RowKey { counter, .. } = row.pk.parse().ok()?;
+                let set = of.sets.iter().find(|set| set.name == counter.name)?;
+                self.erased.users.insert(user.clone());
+                Some((set, counter.post, user.clone(), row.gone))
+            });
+            let rows = rows.collect();
+            self.take_out(rows).await?;
+        }
+        Ok(())
+    }
+
+    /// Produces the events that take `rows` out, except tombstones. Safe to repeat: taking one out again changes
+    /// nothing.
+    async fn take_out(&mut self, rows: Vec<(&Definition, PostId, UserId, Option<u64>)>) -> anyhow::Result<()> {
+        let (mut taken, erased) = (Vec::new(), &mut self.erased);
+        for (set, subject, member, gone) in rows {
+            if gone.is_some() {
+                erased.tombstones += 1;
+                erased.until = erased.until.max(gone);
+            } else if set.remove.is_some() {
+                taken.push((set, subject, member));
+            } else {
+                *erased.left.entry(set.name.to_string()).or_default() += 1;
+            }
+        }
+        erased.found += taken.len() as u64;
+        if let Some(producer) = self.producer {
+            let of = self.of;
+            let events = taken.into_iter().map(|(set, subject, member)| {
+                async move { of.produce(producer, set, &subject, &member).await }.boxed()
+            });
+            erased.produced += at_once(AT_ONCE, events).await?.len() as u64;
+        }
+        if self.shown.is_due(SHOWN) {
+            say(&self.erased.counts());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the sets that an erasure goes through: those of these names, or all that fit if no name is given.
+///
+/// # Errors
+/// A counter that is named does not exist, is a sum, or has members that are no users although users are erased.
+fn sets(defined: &Definitions, names: &[String], subject: &Subject) -> anyhow::Result<Vec<Definition>> {
+    let (mut sets, are_users) = (Vec::new(), matches!(subject, Subject::Users(_)));
+    for definition in chosen(defined, names)? {
+        let unfit = if definition.kind() == CounterKind::Sum {
+            Some("it is a sum, which has no members")
+        } else {
+            (are_users && definition.member != MemberField::User).then_some("its members are no users")
+        };
+        match unfit {
+            // The sets of hashtags are left out: a hashtag may have the same id as the post.
+            None if names.is_empty() && !are_users && definition.subject != SubjectField::Post => {}
+            None => sets.push(definition),
+            Some(why) if !names.is_empty() => bail!("counter {} cannot be erased from: {why}", definition.name),
+            Some(why) => say(&format!("counter {} is left as it is: {why}", definition.name)),
+        }
+    }
+    Ok(sets)
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ struct Wanted<'a> {
     partitions: u32,
     /// Whether `--partitions` says how many.
     is_divided: bool,
+    /// The flag that names it, if it is one of the lists'.
+    flag: Option<&'static str>,
     /// The settings that it is created with. If it exists already, the first `needed` of them are checked.
     configs: Vec<(&'static str, &'static str)>,
     needed: usize,
@@ -79,7 +81,7 @@ impl Args {
             } else {
                 if topic.name == desk.changes_topic {
                     require_own(&desk, &reader, &missing_tables).await?;
-                } else if let Some(flag) = self.flag(topic.name) {
+                } else if let Some(flag) = topic.flag {
                     require_lists(&desk, &reader, flag, missing_tables.len() == TABLES).await?;
                 }
                 found.push(topic.found(partitions));
@@ -121,13 +123,6 @@ impl Args {
         given.map(|topic| topic.expect("it has a default"))
     }
 
-    /// Returns the flag that names the topic, if it is one of the lists'.
-    fn flag(&self, topic: &str) -> Option<&'static str> {
-        let [boards, blocks] = self.lists();
-        let flags = [(boards, "--boards-topic"), (blocks, "--blocks-topic")];
-        flags.into_iter().find_map(|(name, flag)| (name == topic).then_some(flag))
-    }
-
     /// Returns the topics, as infra/kafka.yaml has them.
     fn topics<'a>(&'a self, desk: &'a Desk) -> Vec<Wanted<'a>> {
         let two: &[_] =
@@ -136,6 +131,7 @@ impl Args {
             name,
             partitions,
             is_divided: name == desk.topic || name == desk.changes_topic,
+            flag: None,
             configs: configs.iter().chain(two).copied().collect(),
             needed,
         };
@@ -151,8 +147,8 @@ impl Args {
             topic(&desk.topic, self.partitions, 1, &[deleted, week]),
             topic(&desk.dead_letter_topic, 1, 1, &[deleted, month, ("max.message.bytes", "2097152")]),
             topic(&desk.changes_topic, self.partitions, 2, &[deleted, appended, hours, packed]),
-            topic(boards, 3, 1, &[compacted, soon]),
-            topic(blocks, 1, 1, &[compacted]),
+            Wanted { flag: Some("--boards-topic"), ..topic(boards, 3, 1, &[compacted, soon]) },
+            Wanted { flag: Some("--blocks-topic"), ..topic(blocks, 1, 1, &[compacted]) },
         ]
     }
 

@@ -73,6 +73,9 @@ struct Verified {
     #[serde(skip_serializing_if = "Option::is_none")]
     losses: Option<NonZeroUsize>,
     claim: Claim,
+    /// The counts that have differed so far, each with the numbers that the look before found, if there was one.
+    #[serde(skip)]
+    doubted: BTreeMap<What, Option<Numbers>>,
 }
 
 /// A count that is not the sum of its rows.
@@ -120,7 +123,7 @@ impl Claim {
 
 impl From<Verified> for Answer {
     fn from(verified: Verified) -> Self {
-        let Verified { rows, row_keys, counters, moving, wrong, differences, losses, claim } = &verified;
+        let Verified { rows, row_keys, counters, moving, wrong, differences, losses, claim, .. } = &verified;
         let mut text = format!("{counters} counters, {rows} rows of {row_keys} row keys: {wrong} differences\n");
         if *moving > 0 {
             let _ = writeln!(text, "{moving} more differ and never stood still: nothing is said of them");
@@ -168,21 +171,13 @@ impl Numbers {
     }
 }
 
-/// The counts that have differed so far.
-#[derive(Debug, Default)]
-struct Doubted {
-    /// Each with the numbers that the look before found, if there was one.
-    found: BTreeMap<What, Option<Numbers>>,
-    /// How many more there are.
-    others: u64,
-}
-
-impl Doubted {
-    fn add(&mut self, what: What) {
-        if self.found.len() < DOUBTED || self.found.contains_key(&what) {
-            self.found.entry(what).or_default();
+impl Verified {
+    /// Has a count looked at again. If so many differ already, it is called wrong at once.
+    fn doubt(&mut self, what: What) {
+        if self.doubted.len() < DOUBTED || self.doubted.contains_key(&what) {
+            self.doubted.entry(what).or_default();
         } else {
-            self.others += 1;
+            self.wrong += 1;
         }
     }
 }
@@ -198,13 +193,12 @@ impl Args {
 }
 
 async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<Verified> {
-    let (mut verified, mut doubted) = (Verified::default(), Doubted::default());
+    let mut verified = Verified::default();
     let pauses = pauses(desk).await?;
     let is_counted = pauses.is_some() && await_counts(desk, (looks, pause)).await?;
-    counts_of_rows(desk, &mut verified, &mut doubted).await?;
-    rows_of_counts(desk, &mut verified, &mut doubted).await?;
-    verified.wrong = doubted.others;
-    let mut found = doubted.found;
+    counts_of_rows(desk, &mut verified).await?;
+    rows_of_counts(desk, &mut verified).await?;
+    let mut found = std::mem::take(&mut verified.doubted);
     for nth in 0..=looks {
         if found.is_empty() {
             break;
@@ -246,8 +240,8 @@ async fn verify(desk: &Desk, (looks, pause): (u32, Duration)) -> anyhow::Result<
 /// for a member of a set, the amount of a sum's cell.
 type Weighed = (RowKey, Option<i128>);
 
-/// Reads all rows, compares the sum of each row key with its count, and adds those that differ to `doubted`.
-async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
+/// Reads all rows, compares the sum of each row key with its count, and doubts those that differ.
+async fn counts_of_rows(desk: &Desk, verified: &mut Verified) -> anyhow::Result<()> {
     // The rows of a row key follow each other, on more than one page.
     let (mut open, mut pages, mut is_over) = (None::<Weighed>, desk.every_row(), false);
     while !is_over {
@@ -268,7 +262,7 @@ async fn counts_of_rows(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
         verified.row_keys += whole.len() as u64;
         let some = whole.chunks(BATCH).map(|some| differing(desk, some));
         let differing: Vec<Vec<RowKey>> = stream::iter(some).buffered(AT_ONCE).try_collect().await?;
-        differing.into_iter().flatten().for_each(|key| doubted.add((key.counter, Some(key.shard))));
+        differing.into_iter().flatten().for_each(|key| verified.doubt((key.counter, Some(key.shard))));
     }
     Ok(())
 }
@@ -286,16 +280,15 @@ async fn differing(desk: &Desk, weighed: &[Weighed]) -> anyhow::Result<Vec<RowKe
     Ok(weighed.iter().filter(|weighed| !is_right(weighed)).map(|(key, _)| key.clone()).collect())
 }
 
-/// Reads all counters, and adds to `doubted` counts of row keys without rows, and totals that are not the sum of their
-/// shards.
-async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doubted) -> anyhow::Result<()> {
+/// Reads all counters, and doubts counts of row keys without rows, and totals that are not the sum of their shards.
+async fn rows_of_counts(desk: &Desk, verified: &mut Verified) -> anyhow::Result<()> {
     let mut pages = desk.every_counter();
     while let Some(counters) = pages.try_next().await? {
         verified.counters += counters.len() as u64;
         let mut keys = Vec::new();
         for (id, counter) in counters {
             if !counter.as_ref().is_ok_and(Counter::adds_up) {
-                doubted.add((id.clone(), None));
+                verified.doubt((id.clone(), None));
             }
             let Ok(counter) = counter else { continue };
             let counted = counter.parts.iter().filter(|(_, part)| **part != 0);
@@ -303,7 +296,7 @@ async fn rows_of_counts(desk: &Desk, verified: &mut Verified, doubted: &mut Doub
         }
         let empty = keys.into_iter().map(|key| async move { anyhow::Ok((has_rows(desk, &key).await?, key)) });
         let empty: Vec<(bool, RowKey)> = stream::iter(empty).buffered(AT_ONCE).try_collect().await?;
-        empty.into_iter().filter(|(has, _)| !has).for_each(|(_, key)| doubted.add((key.counter, Some(key.shard))));
+        empty.into_iter().filter(|(has, _)| !has).for_each(|(_, key)| verified.doubt((key.counter, Some(key.shard))));
     }
     Ok(())
 }

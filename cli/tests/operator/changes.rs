@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tally_adapters::dynamodb::Operation;
+use tally_testkit::process::run;
 use tally_testkit::{Process, eventually, records};
 
-use crate::stage::{Stage, VIEWS, partition};
+use crate::stage::{Stage, VIEWS, partition, refused};
 
 /// A temporary file, whose name no other test has.
 pub(crate) struct File(std::path::PathBuf);
@@ -74,6 +75,9 @@ async fn a_change_is_on_the_ledger_with_who_and_why_and_what_it_came_to() {
     let line = stage.recounts.operations(9).await.unwrap().remove(0);
     assert_eq!((line.by.as_str(), line.why.as_str(), line.command.as_str()), ("anna", "a test", "audit start"));
     assert_eq!(line.ended.as_deref(), Some("queued: see tally audit watch"));
+    let known =
+        run(stage.command("audit start --yes --why again").env_remove("TALLY_OPERATOR").env("USER", "kim")).await;
+    assert_eq!((known.code, &*stage.recounts.operations(9).await.unwrap()[0].by), (Some(0), "kim"), "{known:?}");
     let many = Operation { command: "import".into(), ended: Some("2 written\n1 rejected\n".into()), ..line };
     stage.recounts.put_operation(&many).await.unwrap();
     stage.shows("ledger", 0, ["import", "anna", "2 written; 1 rejected\n"]).await;
@@ -122,7 +126,9 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
     // A letter that is no event is named, and not sent.
     let headers = [("__connect.errors.topic", "likes"), ("__connect.errors.class.name", "not_json")];
     let at = [("__connect.errors.partition", "0"), ("__connect.errors.offset", "9")];
-    stage.say("likes.dlq", 0, b"{", &[headers, at].concat(), Duration::ZERO).await;
+    stage.say("likes.dlq", 0, b"{", &[&headers[..], &at, &[("trace", "t")]].concat(), Duration::ZERO).await;
+    stage.shows("dlq show --partition 0 --offset 9", 1, ["header     trace: t"]).await;
+    stage.shows("dlq list --since 253402300799999", 0, ["no letters"]).await;
     let still = stage.made("dlq replay --reason not_json").await;
     assert_eq!(still.out, "1 letter still no event\nnothing to do\n", "{still:?}");
     let all = stage.made("dlq replay").await;
@@ -137,7 +143,27 @@ async fn letters_are_listed_shown_and_replayed_by_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counters_are_defined_once() {
+async fn of_a_receipt_that_cannot_be_read_the_place_is_said_and_everything_else_works() {
+    let stage = Stage::set().await;
+    stage.put_aside(5).await;
+    let ours = stage.deployment().await;
+    let headers = [("__tally.replayed.deployment", ours.as_str()), ("__tally.replayed.topic", "likes")];
+    stage.say("likes.dlq", 0, b"{", &headers, Duration::ZERO).await;
+    for (line, code, found) in [
+        ("dlq list", 1, "1 in all"),
+        ("dlq show --partition 1 --offset 5", 1, "put back   no"),
+        ("dlq replay", 0, "1 letter to send"),
+        ("status", 1, "1 in likes.dlq"),
+        ("dlq replay --yes --why test", 1, "the receipt at likes.dlq/0, offset 1 cannot be read"),
+    ] {
+        let said = stage.shows(line, code, [found]).await;
+        assert!(said.err.contains("cannot be read is passed over: likes.dlq/0, offset 1"), "{line}: {said:?}");
+    }
+    assert_eq!(stage.sent().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_are_defined_once_and_never_change_and_a_file_that_is_no_list_is_refused_by_name() {
     let stage = Stage::set().await;
     let file = File::of("counters.toml", VIEWS);
     let apply = format!("counters apply {}", file.name());
@@ -146,6 +172,20 @@ async fn counters_are_defined_once() {
     stage.shows("counters list", 0, ["views  sum   view"]).await;
     stage.does(&apply, 0, ["nothing to do"]).await;
     assert_eq!(stage.recounts.operations(9).await.unwrap().len(), 1);
+    let before = stage.everything().await;
+    for (text, why) in [
+        (VIEWS.replace("sum", "set"), "views"),
+        (VIEWS.replace("\"view\"", "\"see\""), "views"),
+        (VIEWS.replace("view", "more") + "topic = \"likes\"", "takes the topic `likes` for itself"),
+        (format!("{VIEWS}[[counters]]\nname = \"more\"\nkind = \"sum\"\nadd = \"unlike\""), "unlike"),
+        (String::new(), "it has no table [[counters]]"),
+        (format!("{VIEWS}colour = \"red\""), "colour"),
+        (VIEWS.replace("views", "A"), "counter \"A\""),
+    ] {
+        let file = File::of("refused.toml", &text);
+        refused(&stage.made(&format!("counters apply {}", file.name())).await, why);
+    }
+    assert_eq!(stage.everything().await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,15 +206,6 @@ async fn consumers_are_paused_in_every_partition_and_go_on_where_they_were() {
     stage.does("resume consumer", 0, []).await;
     assert!(!stage.topic().await.is_paused);
     stage.shows("status --late 10m", 0, []).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_was_not_waited_for_is_begun_again() {
-    let stage = Stage::set().await;
-    stage.know(|topic| topic.is_paused = true).await;
-    let before = stage.claims.read(&partition(0)).await.unwrap().n;
-    stage.does("pause consumer --settle 0s", 0, ["2 partitions paused"]).await;
-    assert_eq!(stage.claims.read(&partition(0)).await.unwrap().n, before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -290,7 +321,6 @@ async fn an_import_that_was_killed_goes_on_where_it_was_noted_and_one_of_nothing
     assert!(users.len() as u64 == LINES && sent < 2 * LINES, "{} users, {sent} events", users.len());
     std::fs::remove_file(progress).unwrap();
 
-    stage.does("import /nowhere/likes.csv", 1, ["cannot open `/nowhere/likes.csv`"]).await;
     // Standard input is empty here.
     stage.does("import -", 0, ["0 events sent of 0 lines"]).await;
     stage.does("import - --format csv", 1, ["the first line has to name"]).await;

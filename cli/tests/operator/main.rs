@@ -4,8 +4,6 @@
 
 mod adopting;
 mod changes;
-mod letters;
-mod moving;
 mod posts;
 mod preparing;
 mod recounting;

@@ -42,11 +42,14 @@ async fn each_of_the_reasons_is_said() {
     doubtful(&stage, "doubt").await;
     doubtful(&stage, "quarantined").await;
     stage.store().put("likes", &json!({"pk": "quarantined#1", "user_id": "u", "n": "many"})).await;
+    stage.count("total", 5, &[("s0", 2)]).await;
+    stage.store().put("like_counts", &json!({"post_id": "damaged", "likes": "many"})).await;
+    stage.store().put("like_counts", &json!({"post_id": "behind", "likes": 0, "version": 3, "gap": 8})).await;
     stage.count("withheld", 5_000, &[("s2", 5_000)]).await;
     let drift = Drift { key: "withheld#2".to_owned(), before: 5_000, after: 2, cause: Cause::Drift };
     let summary = Summary { withheld: 1, examples: vec![drift], ..Summary::default() };
     stage.recounts.put_run(&audited(stage.clock.now(), summary)).await.unwrap();
-    for id in ["negative", "doubt", "quarantined", "withheld"] {
+    for id in ["negative", "doubt", "quarantined", "total", "damaged", "behind", "withheld"] {
         let (said, why) = explained(&stage, id).await;
         let kind = if id == "quarantined" { "quarantine" } else { id };
         assert_eq!((said.code, why), (Some(1), vec![kind.to_owned()]), "{said:?}");

@@ -34,6 +34,9 @@ async fn each_mistake_is_one_clear_line() {
     let away = "cannot use the tables without a prefix in us-east-1: likes: dispatch failure";
     let other =
         "there are no tables with the prefix `blue-` in us-east-1; deployments are there with the table prefix none";
+    let nobody = [("TALLY_OPERATOR", ""), ("USER", ""), ("LOGNAME", "")];
+    let who = "with --yes, say --why and --operator or TALLY_OPERATOR (this machine does not know who you are)\n";
+    one_line(&with(&stage, &nobody, "audit start --yes").await, 2, who);
     let unknown = "TALLY_BROKER: no Tally program has this setting: did you mean TALLY_BROKERS?";
     for (variable, line, code, why) in [
         (Some(("AWS_REGION", "eu west")), "status", 78, "AWS_REGION: not "),
@@ -47,6 +50,7 @@ async fn each_mistake_is_one_clear_line() {
         (Some(("TALLY_BROKERS", "")), "topic show", 2, "say --brokers"),
         (Some(("TALLY_BROKER", "x")), "post show b", 78, unknown),
         (None, "status --sasl-user u", 78, "--sasl-user"),
+        (None, "audit start --yes", 2, "with --yes, say --why\n"),
     ] {
         one_line(&with(&stage, variable.as_slice(), line).await, code, why);
     }
@@ -73,23 +77,18 @@ async fn a_format_that_is_not_known_and_a_configuration_that_is_lost_are_refused
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_permitted_is_named() {
-    let arn = |table: &str| format!("arn:aws:dynamodb:*:*:table/{table}");
-    let grant = |actions: &[&str], resource: String| {
+    let grant = |actions: &[&str], table: &str| {
         let actions: Vec<String> = actions.iter().map(|action| format!("dynamodb:{action}")).collect();
-        json!({"Effect": "Allow", "Action": actions, "Resource": resource})
+        json!({"Effect": "Allow", "Action": actions, "Resource": format!("arn:aws:dynamodb:*:*:table/{table}")})
     };
     let role = |statements: Vec<serde_json::Value>| {
         let document = json!({"Version": "2012-10-17", "Statement": statements});
         json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyName": "p", "PolicyDocument": document}]}})
     };
-    let tables = ["likes", "like_counts", "checkpoints", "recounts"];
-    let reader =
-        tables.iter().map(|table| grant(&["DescribeTable", "GetItem", "BatchGetItem", "Scan", "Query"], arn(table)));
-    let reader: Vec<_> = reader.chain([grant(&["DescribeStream"], arn("likes/stream/*"))]).collect();
-    let stranger = vec![grant(&["GetItem"], arn("elsewhere"))];
-    let updates = tables[1..].iter().map(|table| grant(&["UpdateItem"], arn(table)));
-    let writes: Vec<_> = updates.chain([grant(&["BatchWriteItem"], arn("likes"))]).collect();
-    let operator = [&reader[..], &writes].concat();
+    let reads = ["DescribeTable", "GetItem", "BatchGetItem", "Scan", "Query", "DescribeStream"];
+    let (reader, stranger) = (vec![grant(&reads, "*")], vec![grant(&["GetItem"], "elsewhere")]);
+    let updates = ["like_counts", "checkpoints", "recounts"].map(|table| grant(&["UpdateItem"], table));
+    let operator = [&reader[..], &updates, &[grant(&["BatchWriteItem"], "likes")]].concat();
     let template = json!({"Resources": {
         "Reader": role(reader), "Operator": role(operator), "Stranger": role(stranger)
     }});

@@ -69,6 +69,8 @@ async fn a_consumer_that_is_dead_for_40_seconds_is_named_with_and_without_kafka(
     // The claims say it, too.
     shown(&said, 1, ["rows are late"]);
     assert_eq!((&json["fresh"], &json["lag"]), (&json!(false), &json!(null)), "{json}");
+    let why = "lag, misrouting, dead letters, consumers and change-streamers: say --brokers";
+    assert_eq!(json["not_looked_at"][0]["why"], why, "{json}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,15 +239,6 @@ async fn everything_that_is_wrong_is_named_and_the_code_is_1() {
 
     let [in_both @ .., _] = expected;
     stage.shows("status --late 59m", 1, in_both).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_brokers_the_tables_alone_are_looked_at() {
-    let stage = Stage::set().await;
-    stage.put_aside(5).await;
-    let said = run(stage.command("status --late 10m").env_remove("TALLY_BROKERS")).await;
-    shown(&said, 0, ["lag, misrouting, dead letters, consumers and change-streamers: say --brokers"]);
-    assert!(!said.out.contains("well"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

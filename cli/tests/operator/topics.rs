@@ -6,9 +6,12 @@ use serde_json::json;
 use tally_core::ports::TopicReader;
 use tally_core::register::{Generation, LastRead, Standstill, Topic, Version};
 use tally_core::topic::{Offset, Partition, TopicId};
+use tally_emulator::{Fault, Rule};
 
 use crate::changes::File;
-use crate::stage::{Stage, VIEWS, partition, refused, version};
+use crate::stage::{PARTITIONS, Stage, VIEWS, partition, refused, version};
+
+const ADOPT: &str = "topic adopt --topic moved --settle 0s";
 
 async fn records(stage: &Stage, index: i32, count: u32) {
     for _ in 0..count {
@@ -159,14 +162,14 @@ async fn another_topic_takes_the_place_of_the_one_that_the_rows_are_of() {
     assert_eq!(stage.everything().await, before);
 
     let claim = stage.claims.read(&partition(0)).await.unwrap().n;
-    stage.does("topic adopt --topic moved --settle 0s", 0, []).await;
+    stage.does(ADOPT, 0, []).await;
     let moved = stage.claims.topic("moved").await.unwrap().unwrap();
     let unlike = moved.version(&Partition { topic: "moved".into(), index: 0 }, Offset(0), "p");
     assert!(unlike > Version::new(1, true, Offset(4)), "an unlike at the beginning of the topic counts");
     assert_eq!(losses(&stage).await, ["topic_adopted"]);
     assert!(stage.claims.read(&partition(0)).await.unwrap().n > claim, "its consumers look once more");
     stage.shows("topic show --topic moved", 0, []).await;
-    stage.does("topic adopt --topic moved --settle 0s", 0, ["nothing to do"]).await;
+    stage.does(ADOPT, 0, ["nothing to do"]).await;
     let usual = stage.checkpoints.usual().await.unwrap();
     assert_eq!(usual.topic.as_deref(), Some("moved"));
     let of_likes = usual.misfit("likes");
@@ -177,17 +180,6 @@ async fn another_topic_takes_the_place_of_the_one_that_the_rows_are_of() {
     assert_eq!((stage.topic().await.current().number, stage.topic().await.is_paused), (3, false));
     let shown = stage.tally("topic show --topic moved").await;
     assert!(shown.out.starts_with("partition 0-1: other_topic: "), "{shown:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_adoption_that_ended_before_it_named_the_topic_is_made_once_more() {
-    let stage = Stage::set().await;
-    stage.does("topic adopt --topic moved --settle 0s", 0, []).await;
-    let seen = stage.checkpoints.usual().await.unwrap();
-    assert!(stage.checkpoints.move_usual(&seen, "likes").await.unwrap());
-    stage.does("topic adopt --topic moved --settle 0s", 0, []).await;
-    assert_eq!(stage.claims.topic("moved").await.unwrap().unwrap().current().number, 3);
-    assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,4 +219,55 @@ async fn a_log_that_has_lost_its_tail_goes_on_in_the_next_generation_with_what_c
     assert_eq!((of(3), of(4)), (1, 2), "the record at 4 is another one than the rows know");
     assert_eq!((stage.kept(0).await.safe, losses(&stage).await), (Offset(4), vec!["skipped".to_owned()]));
     stage.shows("topic show", 0, []).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_verb_produces_to_the_topic_that_consumers_have_left_nor_looks_at_it_for_a_certain_answer() {
+    let stage = Stage::set().await;
+    stage.put_aside(5).await;
+    stage.row("p#2", "u").await;
+    let file = File::of("moved.ndjson", "{\"post_id\":\"p\",\"user_id\":\"u\",\"action\":\"like\"}\n");
+    stage.does("pause consumer --settle 0s", 0, []).await;
+    let seen = stage.checkpoints.usual().await.unwrap();
+    assert!(stage.checkpoints.move_usual(&seen, "moved").await.unwrap());
+    let before = stage.everything().await;
+    for line in [
+        "user erase u --yes --why test",
+        "post erase p --yes --why test",
+        &format!("import {} --yes --why test", file.name()),
+        "dlq replay --yes --why test",
+        "pause consumer --settle 0s --yes --why test",
+        "verify",
+    ] {
+        let said = stage.shows(line, 2, ["`moved`", "say --topic moved"]).await;
+        assert_eq!(said.out, "", "{line}: {said:?}");
+    }
+    assert_eq!(stage.everything().await, before);
+    let said = stage.tally("verify --topic moved --looks 1 --pause 10ms -o json").await;
+    assert_eq!(said.json()["claim"], json!("rows_moved"), "consumers of `moved` are not paused: {said:?}");
+    stage.does(&format!("import {} --topic moved", file.name()), 0, ["to `moved`"]).await;
+}
+
+/// Cuts an adoption off at one write after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_the_topic_before_has_lost_its_claim_once_another_topic_is_named() {
+    for first in 1.. {
+        let stage = Stage::set().await;
+        let claims = async || stage.claims.all("likes", PARTITIONS).await.unwrap().into_iter().map(|claim| claim.n);
+        let before: Vec<u64> = claims().await.collect();
+        let cut = Rule::new(Fault::Outage).on("UpdateItem").table("checkpoints").calls(first, 1_000);
+        stage.store().faults([cut]);
+        let said = stage.made(ADOPT).await;
+        stage.store().faults([]);
+        if stage.checkpoints.usual().await.unwrap().topic.as_deref() == Some("moved") {
+            let now: Vec<u64> = claims().await.collect();
+            assert!(now.iter().zip(&before).all(|(now, before)| now > before), "cut at {first}: {now:?}, {said:?}");
+            assert!(stage.topic().await.is_paused, "cut at {first}: {said:?}");
+        }
+        if said.code == Some(0) {
+            return;
+        }
+        stage.does(ADOPT, 0, []).await;
+        assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
+    }
 }

@@ -120,35 +120,7 @@ impl Receipts {
 
 #[cfg(test)]
 mod tests {
-    use tally_adapters::memory::log::Broker;
-    use tally_consumer::letter::Writer;
-    use tally_core::event::Rejection;
-    use tally_core::ports::TopicReader;
-    use tally_core::ports::log::Records;
-    use tally_core::time::UnixMillis;
-    use tally_core::topic::Offset;
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_letter_is_about_a_record_of_its_deployment_and_one_that_names_none_is_of_ours() {
-        let broker = Broker::new();
-        broker.create_topic("likes.dlq", 1);
-        let mut records = Records::default();
-        records.push(Offset(41), UnixMillis(9), None, None, []);
-        let from = Partition { topic: "likes".into(), index: 3 };
-        for deployment in [Some("ours"), None] {
-            let writer = Writer { producer: &broker, topic: "likes.dlq", deployment };
-            writer.write(&from, records.get(0).unwrap(), &Rejection::NotUtf8(0)).await.unwrap();
-        }
-        let reader = broker.reader("g", "likes.dlq");
-        let (partition, log) = reader.logs().await.unwrap().remove(0);
-        let read = reader.read(&partition, log.start, log.end).await.unwrap();
-        let of = |nth, deployment, topic| Identity::of(&letter(read.get(nth).unwrap()).unwrap(), deployment, topic);
-        let known = Some(Identity { partition: 3, offset: 41, at: 9 });
-        assert_eq!((of(0, "ours", "likes"), of(0, "theirs", "likes"), of(0, "ours", "views")), (known, None, None));
-        assert_eq!(of(1, "any", "likes"), known);
-    }
 
     #[test]
     fn a_record_is_known_by_its_place_and_the_time_at_which_it_was_written() {

@@ -1,21 +1,22 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tally_adapters::memory::log::Broker;
 use tally_batch_recount::Calls;
 use tally_consumer::letter::{PUT_BACK_FOR, Writer};
 use tally_core::definitions::{Definitions, Entry};
 use tally_core::event::Rejection;
-use tally_core::ports::TopicReader;
+use tally_core::fault::Fault;
 use tally_core::ports::log::{Header, Outgoing, Records};
+use tally_core::ports::{Outcome, TopicReader, Transactions};
 use tally_core::time::UnixMillis;
-use tally_core::topic::{Offset, Partition};
+use tally_core::topic::{Log, Offset, Partition};
 use tally_service::{Chance, Clock, Patience, Switch};
 use tally_testkit::{BEGAN, records};
 
-use super::letters::Letters;
 use super::receipts::{receipt, receipt_headers};
 use super::replay::Replayed;
 use super::*;
-
-mod killed;
 
 const EVENT: &[u8] = br#"{"post_id":"p","user_id":"u","action":"like","ts":5}"#;
 
@@ -129,32 +130,27 @@ async fn what_adds_to_a_sum_is_put_back_only_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_letter_of_another_topic_is_not_put_on_this_one() {
-    let broker = broker(&[EVENT]).await;
-    put_aside(&broker, "dislikes", &[EVENT, EVENT]).await;
-    does(&replay(&broker), Replayed { sent: 1, foreign: 2, ..Replayed::default() }).await;
-    assert_eq!(replayed(&broker).await, 1);
-}
-
-#[tokio::test]
-async fn a_letter_of_another_deployment_is_counted_and_left_alone() {
+async fn a_letter_of_another_deployment_or_topic_is_counted_and_left_alone() {
     let broker = broker(&[EVENT]).await;
     letter(&broker, Some("arn:theirs"), "likes", (0, 50), EVENT).await;
     letter(&broker, None, "likes", (7, 50), EVENT).await;
     let reader = broker.reader("replay", "likes.dlq");
-    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9, 99).await.unwrap();
     assert_eq!(found.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
     assert_eq!(found.foreign, [("arn:theirs".to_owned(), 1)].into());
+    let line = r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#;
+    assert_eq!(serde_json::to_string(&found.letters[0]).unwrap(), line);
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 2);
+    put_aside(&broker, "dislikes", &[EVENT]).await;
     // One that names none is ours.
-    does(&replay(&broker), Replayed { sent: 2, foreign: 1, ..Replayed::default() }).await;
+    does(&replay(&broker), Replayed { sent: 2, foreign: 2, ..Replayed::default() }).await;
     let theirs = Replay {
         reader: Arc::new(broker.reader("theirs", "likes.dlq")),
         deployment: "arn:theirs".to_owned(),
         ..replay(&broker)
     };
     // Our receipt does not count for the other deployment.
-    does(&theirs, Replayed { sent: 2, foreign: 1, ..Replayed::default() }).await;
+    does(&theirs, Replayed { sent: 2, foreign: 2, ..Replayed::default() }).await;
 }
 
 #[tokio::test]
@@ -181,21 +177,6 @@ async fn a_record_that_is_put_aside_again_is_another_one_and_a_replay_ends() {
     assert_eq!(replayed(&broker).await, 3);
 }
 
-#[tokio::test]
-async fn beside_a_receipt_that_cannot_be_read_letters_are_listed_and_nothing_is_sent() {
-    let broker = broker(&[EVENT]).await;
-    let headers = receipt_headers(OURS, "likes");
-    let receipt = Outgoing { topic: "likes.dlq", partition: Some(0), key: None, value: Some(b"{"), headers: &headers };
-    broker.write(receipt, UnixMillis(0)).unwrap();
-    let reader = broker.reader("replay", "likes.dlq");
-    assert_eq!(list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap().total, 1);
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 1);
-    does(&Replay { dry_run: true, ..replay(&broker) }, Replayed { sent: 1, ..Replayed::default() }).await;
-    let refused = format!("{:#}", replay(&broker).run(100).await.unwrap_err());
-    assert!(refused.contains("the receipt at likes.dlq/0, offset 1 cannot be read"), "{refused}");
-    assert_eq!(replayed(&broker).await, 0);
-}
-
 /// Writes the letter of the record at offset 9 as older builds did: with all headers of the record.
 async fn letter_of_before(broker: &Broker, own: [Header<'_>; 2], value: &[u8]) {
     let why = ["topic", "partition", "offset", "class.name"].map(|name| format!("__connect.errors.{name}"));
@@ -214,7 +195,7 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
         letter_of_before(&broker, receipt_headers(OURS, "likes"), value).await;
     }
     let reader = broker.reader("replay", "likes.dlq");
-    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9, 99).await.unwrap();
     assert_eq!((found.total, found.put_back), (4, 0));
     assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 4);
     does(&replay(&broker), Replayed { sent: 2, skipped: 2, ..Replayed::default() }).await;
@@ -225,40 +206,167 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
     }
 }
 
-#[tokio::test]
-async fn a_letter_is_described_in_one_line_whatever_it_says() {
-    let broker = broker(&[b"\n"]).await;
-    let found = list(&broker.reader("test", "likes.dlq"), (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
-    let line = r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#;
-    assert_eq!(serde_json::to_string(&found.letters[0]).unwrap(), line);
+/// How many calls to Kafka a replay makes before it is killed.
+#[derive(Clone)]
+struct Life {
+    calls: Arc<AtomicUsize>,
+    /// If set, it is not killed: this many calls find no coordinator, and the next ones find one again.
+    away: Option<Arc<AtomicUsize>>,
+}
+
+impl Life {
+    fn of(calls: usize) -> Self {
+        Self { calls: Arc::new(AtomicUsize::new(calls)), away: None }
+    }
+
+    /// Counts a step. Fails if the replay is dead, or finds no coordinator.
+    fn live(&self) -> Outcome<()> {
+        let has_more = |of: &AtomicUsize| {
+            of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        };
+        match &self.away {
+            _ if has_more(&self.calls) => Ok(()),
+            None => Err(Fault::Fatal("killed".to_owned())),
+            Some(away) if has_more(away) => Err(Fault::Transient("no coordinator".to_owned())),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// A port of a replay that fails before a call, or after it and before the answer.
+struct Mortal<T> {
+    life: Life,
+    of: T,
+}
+
+impl<T> Mortal<T> {
+    async fn call<R>(&self, call: impl Future<Output = Outcome<R>>) -> Outcome<R> {
+        self.life.live()?;
+        let answer = call.await?;
+        self.life.live()?;
+        Ok(answer)
+    }
+}
+
+#[async_trait::async_trait]
+impl<T: Transactions> Transactions for Mortal<T> {
+    async fn take_over(&self) -> Outcome<()> {
+        self.call(self.of.take_over()).await
+    }
+
+    async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
+        self.call(self.of.write(records)).await
+    }
+}
+
+#[async_trait::async_trait]
+impl<T: TopicReader> TopicReader for Mortal<T> {
+    async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
+        self.call(self.of.logs()).await
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
+        self.call(self.of.read(partition, from, to)).await
+    }
+
+    async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
+        self.call(self.of.offset_at(partition, at)).await
+    }
+
+    async fn bookmark(&self, partition: &Partition) -> Outcome<Option<Offset>> {
+        self.call(self.of.bookmark(partition)).await
+    }
+
+    async fn mark(&self, partition: &Partition, at: Offset) -> Outcome<()> {
+        self.call(self.of.mark(partition, at)).await
+    }
+}
+
+const VIEWS: [&[u8]; 3] = [
+    br#"{"post_id":"a","action":"view"}"#,
+    br#"{"post_id":"b","action":"view"}"#,
+    br#"{"post_id":"c","action":"view"}"#,
+];
+
+/// Sets up a replay that sends sums, too, and lives for `life`.
+fn living(broker: &Broker, life: &Life, wanted: &Wanted) -> Replay {
+    let definitions = Definitions::new(&[Entry::sum("views", "view", None)]).unwrap();
+    let reader = broker.reader("replay", "likes.dlq");
+    Replay {
+        reader: Arc::new(Mortal { life: life.clone(), of: reader }),
+        transactions: Arc::new(Mortal { life: life.clone(), of: broker.transactions("replay") }),
+        definitions,
+        wanted: wanted.clone(),
+        sums: true,
+        ..replay(broker)
+    }
+}
+
+/// Returns how often each value was put back.
+async fn put_back(broker: &Broker) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for (_, run) in records(&broker.reader("test", "likes")).await.unwrap() {
+        for record in run.iter() {
+            *found.entry(String::from_utf8_lossy(record.value.unwrap()).into_owned()).or_default() += 1;
+        }
+    }
+    found
+}
+
+/// Creates a broker with two letters about the first record and one about each other, in two partitions.
+async fn written() -> Broker {
+    let broker = Broker::new();
+    broker.create_topic("likes", 4);
+    broker.create_topic("likes.dlq", 2);
+    put_aside(&broker, "likes", &VIEWS).await;
+    // A consumer that was killed wrote a letter, and its successor wrote it again: without a key, so to any partition.
+    let reader = broker.reader("test", "likes.dlq");
+    let first = Partition { topic: "likes.dlq".into(), index: 0 };
+    let records = reader.read(&first, Offset(0), Offset(1)).await.unwrap();
+    let headers: Vec<_> = records.get(0).unwrap().headers().collect();
+    let again =
+        Outgoing { topic: "likes.dlq", partition: Some(1), key: None, value: Some(VIEWS[0]), headers: &headers };
+    broker.write(again, UnixMillis(0)).unwrap();
+    broker
 }
 
 #[tokio::test]
-async fn only_the_letters_that_are_meant_are_listed_and_sent_and_nothing_is_written_down_of_them() {
-    let broker = broker(&[EVENT, b"not json"]).await;
-    let reader = broker.reader("replay", "likes.dlq");
-    let meant = |reason: &str, since| Wanted { reason: Some(reason.to_owned()), since, from: None };
-    let listed = async |wanted: Wanted| list(&reader, (OURS, "likes"), &wanted, 1).await.unwrap();
-    let all = listed(Wanted::default()).await;
-    assert_eq!((all.letters.len(), all.reasons), (1, [("refused_by_store", 2)].into()));
-    assert_eq!(listed(meant("not_json", None)).await, Letters::default());
-    assert_eq!(listed(meant("refused_by_store", Some(UnixMillis::MAX))).await, Letters::default());
-    let of_record = listed(Wanted { from: Some((2, 1)), ..Wanted::default() }).await;
-    assert_eq!(of_record.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(1)]);
-    let sent = async |wanted: Wanted| Replay { wanted, ..replay(&broker) }.run(9).await.unwrap().sent;
-    assert_eq!(sent(meant("not_json", None)).await, 0);
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 2);
-    assert_eq!(sent(meant("refused_by_store", None)).await, 1);
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 1, "the other one");
-    let listed_again = listed(Wanted::default()).await;
-    let waiting: Vec<_> = listed_again.letters.iter().map(|letter| letter.offset).collect();
-    assert_eq!((waiting, listed_again.put_back), (vec![Some(1)], 1), "what was put back is listed no more");
-    let put_back = listed(Wanted { from: Some((2, 0)), ..Wanted::default() }).await.letters.remove(0);
-    let record = put_back.record.unwrap();
-    assert!(put_back.is_put_back && record.headers == [("trace".to_owned(), Some("t".to_owned()))], "{record:?}");
-    assert_eq!((record.written, record.key, record.value.as_deref().map(str::as_bytes)), (50, None, Some(EVENT)));
-    assert_eq!(sent(Wanted::default()).await, 0, "it was put back before");
-    let listed_last: u64 = listed(Wanted::default()).await.reasons.values().sum();
-    let left = left(&reader, OURS, "likes").await.unwrap();
-    assert_eq!((left, listed_last), (1, 1), "the one that is no event is left, as the list says");
+async fn each_record_of_a_sum_is_put_back_once_whichever_replays_are_killed_and_wherever() {
+    let once: BTreeMap<String, usize> =
+        VIEWS.iter().map(|view| (String::from_utf8_lossy(view).into_owned(), 1)).collect();
+    let all = Wanted::default();
+    let some = Wanted { reason: Some("refused_by_store".to_owned()), ..Wanted::default() };
+    let mut killed = 0;
+    // How many calls the first replay lives for, how many letters each reads at most, and which letters the two send.
+    for (calls, limit) in (0..60).flat_map(|calls| [1, 2, 100].map(|limit| (calls, limit))) {
+        for (first, second) in [(&all, &all), (&some, &all), (&all, &some)] {
+            let broker = written().await;
+            killed += usize::from(living(&broker, &Life::of(calls), first).run(limit).await.is_err());
+            // The second may be killed as well.
+            killed += usize::from(living(&broker, &Life::of(calls / 2), second).run(limit).await.is_err());
+            living(&broker, &Life::of(usize::MAX), second).run(100).await.unwrap();
+            living(&broker, &Life::of(usize::MAX), &all).run(100).await.unwrap();
+            assert_eq!(put_back(&broker).await, once, "{calls} calls, {limit} letters, {first:?}, {second:?}");
+            let done = living(&broker, &Life::of(usize::MAX), &some).run(100).await.unwrap();
+            assert_eq!((done.sent, done.repeated), (0, 4), "nothing is left, and nothing is lost");
+        }
+    }
+    assert!(killed > 100, "{killed} replays were killed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_waits_for_a_coordinator_at_each_of_its_steps_and_puts_each_record_back_once() {
+    for (calls, away) in (0..60).flat_map(|calls| [1, 2, 7].map(|away| (calls, away))) {
+        let broker = written().await;
+        let life = Life { away: Some(Arc::new(AtomicUsize::new(away))), ..Life::of(calls) };
+        let done = living(&broker, &life, &Wanted::default()).run(100).await.unwrap();
+        assert_eq!((done.sent, done.repeated), (3, 1), "{calls} calls, then {away} without an answer");
+        assert!(
+            put_back(&broker).await.values().all(|count| *count == 1),
+            "{calls} calls, then {away} without an answer"
+        );
+    }
+    let life = Life { away: Some(Arc::new(AtomicUsize::new(usize::MAX))), ..Life::of(3) };
+    let gave_up = living(&written().await, &life, &Wanted::default()).run(100).await.unwrap_err();
+    assert!(format!("{gave_up:#}").contains("given up after 60s, which --patience sets"), "{gave_up:#}");
 }

@@ -1,4 +1,4 @@
-//! Decides what the events in the log prove about a draw. `verify` reads the log: `Sum` adds up the events of a sum,
+//! Decides what the events in the log prove about a draw. `Draw` reads the log: `Sum` adds up the events of a sum,
 //! `Put` keeps those of a set's member.
 
 use tally_core::fault::Fault;

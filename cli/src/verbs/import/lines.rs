@@ -145,29 +145,17 @@ mod tests {
         Lines::new(Box::new(io::Cursor::new(text.to_vec())))
     }
 
-    fn all(mut lines: Lines) -> Vec<(u64, u64, String)> {
-        let mut found = Vec::new();
-        loop {
-            let chunk = lines.chunk(AT_ONCE).unwrap();
-            if chunk.is_empty() {
-                return found;
-            }
-            found.extend(
-                chunk.iter().map(|line| (line.number, line.end, String::from_utf8_lossy(&line.text).into_owned())),
-            );
-        }
-    }
-
-    fn line(number: u64, end: u64, text: &str) -> (u64, u64, String) {
-        (number, end, text.to_owned())
+    fn all(mut lines: Lines) -> Vec<Line> {
+        let chunks = std::iter::from_fn(|| Some(lines.chunk(AT_ONCE).unwrap()).filter(|chunk| !chunk.is_empty()));
+        chunks.flatten().collect()
     }
 
     #[test]
     fn each_line_says_where_it_ends_whatever_ends_it() {
-        let found = all(lines(b"\xef\xbb\xbfa\r\n\nbc"));
-        assert_eq!(found, [line(1, 6, "a"), line(2, 7, ""), line(3, 9, "bc")]);
-        assert_eq!(all(lines(b"")), []);
-        assert_eq!(all(lines(b"\n")), [line(1, 1, "")]);
+        let of = |text: &[u8]| all(lines(text)).into_iter().map(|line| (line.number, line.end, line.text));
+        let found: Vec<_> = of(b"\xef\xbb\xbfa\r\n\nbc").collect();
+        assert_eq!(found, [(1, 6, b"a".to_vec()), (2, 7, b"".to_vec()), (3, 9, b"bc".to_vec())]);
+        assert_eq!((of(b"").count(), of(b"\n").count()), (0, 1));
     }
 
     #[test]
@@ -178,18 +166,17 @@ mod tests {
             assert_eq!(lines.first().unwrap(), b"first");
             let crc = crc32fast::hash(&text[..usize::try_from(bytes).unwrap()]);
             lines.skip_to(bytes, read, crc).unwrap();
-            assert_eq!(all(lines)[0].2, rest);
+            assert_eq!(all(lines)[0].text, rest.as_bytes());
         }
         let mut whole = lines(text);
         assert_eq!(whole.first().unwrap(), b"first");
-        assert_eq!(all(whole)[0], line(1, 6, "first"), "the first line is read all the same");
+        let first = all(whole).remove(0);
+        assert_eq!((first.number, &*first.text), (1, &b"first"[..]), "the first line is read all the same");
+        assert_eq!(first.crc, crc32fast::hash(b"first\n"), "each line has the sum of the bytes up to its end");
         let crc = crc32fast::hash(text);
         assert!(lines(text).skip_to(20, 3, crc).is_err());
         assert!(lines(text).skip_to(19, 3, crc).is_ok());
         assert!(lines(b"first\nSecond\nthird\n").skip_to(19, 3, crc).is_err());
-        let mut read = lines(text);
-        let chunk = read.chunk(1).unwrap();
-        assert_eq!(chunk[0].crc, crc32fast::hash(b"first\n"), "each line has the sum of the bytes up to its end");
         // The line that was last had no end, and grew.
         let mut grown = lines(b"first line\n");
         assert_eq!(grown.first().unwrap(), b"first line");
@@ -198,22 +185,13 @@ mod tests {
 
     #[test]
     fn a_line_without_end_costs_bounded_memory_and_the_next_one_is_read() {
-        let long = [vec![b'x'; 3 * MAX_EVENT_BYTES], b"\nnext\n".to_vec()].concat();
-        let mut lines = lines(&long);
-        let mut chunk = lines.chunk(AT_ONCE).unwrap();
-        assert_eq!((chunk[0].len, chunk[0].text.len()), (3 * MAX_EVENT_BYTES, MAX_EVENT_BYTES));
-        chunk.extend(lines.chunk(AT_ONCE).unwrap());
-        assert_eq!((chunk[1].len, &*chunk[1].text), (4, &b"next"[..]));
+        let of = |text: &[u8]| all(lines(text)).into_iter().map(|line| (line.len, line.text)).collect::<Vec<_>>();
         let exact = vec![b'x'; MAX_EVENT_BYTES];
+        let long = [vec![b'x'; 3 * MAX_EVENT_BYTES], b"\nnext\n".to_vec()].concat();
+        assert_eq!(of(&long), [(3 * MAX_EVENT_BYTES, exact.clone()), (4, b"next".to_vec())]);
         for mark in [&b""[..], BYTE_ORDER_MARK] {
-            let line = [mark, &exact, b"\r\n"].concat();
-            assert_eq!(all_texts(&line), [(MAX_EVENT_BYTES, exact.clone())]);
-            let longer = [mark, &exact, b"x"].concat();
-            assert_eq!(all_texts(&longer), [(MAX_EVENT_BYTES + 1, exact.clone())]);
+            assert_eq!(of(&[mark, &exact, b"\r\n"].concat()), [(MAX_EVENT_BYTES, exact.clone())]);
+            assert_eq!(of(&[mark, &exact, b"x"].concat()), [(MAX_EVENT_BYTES + 1, exact.clone())]);
         }
-    }
-
-    fn all_texts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
-        lines(text).chunk(AT_ONCE).unwrap().into_iter().map(|line| (line.len, line.text)).collect()
     }
 }

@@ -133,11 +133,8 @@ const COLUMNS_READ: [&str; 5] = ["post_id", "user_id", "action", "region", "ts"]
 struct Csv {
     reader: Reader,
     names: Vec<String>,
-    post: usize,
-    user: usize,
-    action: Option<usize>,
-    region: Option<usize>,
-    ts: Option<usize>,
+    /// The place of each column that is read, if the file has it.
+    places: [Option<usize>; COLUMNS_READ.len()],
     /// A line has begun a value that it does not end, so the next one is no line of its own, whatever it looks like.
     is_open: bool,
 }
@@ -159,12 +156,11 @@ impl Csv {
                 bail!("the first line names a column `{name}`: write `{meant}`, or give it another name to ignore it");
             }
         }
-        let [post, user, action, region, ts] =
-            COLUMNS_READ.map(|name| names.iter().position(|found| found.trim() == name));
-        let (Some(post), Some(user)) = (post, user) else {
+        let places = COLUMNS_READ.map(|name| names.iter().position(|found| found.trim() == name));
+        let [Some(_), Some(_), ..] = places else {
             bail!("{what} post_id and user_id; it names {}", names.join(", "));
         };
-        Ok(Self { reader, names, post, user, action, region, ts, is_open: false })
+        Ok(Self { reader, names, places, is_open: false })
     }
 
     /// Returns the line as JSON.
@@ -178,16 +174,14 @@ impl Csv {
         if found != named {
             return Err(no_csv(format!("it has {found} fields, and the first line has {named}")));
         }
-        let text = |at: usize| Value::String(fields[at].clone());
-        let mut json = Map::new();
-        json.insert("post_id".to_owned(), text(self.post));
-        json.insert("user_id".to_owned(), text(self.user));
-        json.insert("action".to_owned(), self.action.map_or_else(|| "like".into(), text));
-        if let Some(region) = self.region.filter(|at| !fields[*at].is_empty()) {
-            json.insert("region".to_owned(), text(region));
-        }
-        if let Some(ts) = self.ts.map(|at| fields[at].as_str()).filter(|ts| !ts.is_empty()) {
-            json.insert("ts".to_owned(), ts.parse::<u64>().map_or_else(|_| ts.into(), Value::from));
+        let mut json = Map::from_iter([("action".to_owned(), "like".into())]);
+        for (name, place) in COLUMNS_READ.into_iter().zip(self.places) {
+            let value: Value = match (name, place.map(|at| fields[at].as_str())) {
+                (_, None) | ("region" | "ts", Some("")) => continue,
+                ("ts", Some(ts)) => ts.parse::<u64>().map_or_else(|_| ts.into(), Value::from),
+                (_, Some(text)) => text.into(),
+            };
+            json.insert(name.to_owned(), value);
         }
         Ok(serde_json::to_vec(&json).expect("strings and integers always serialise"))
     }
@@ -287,14 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_csv_file_has_to_name_its_columns() {
-        for header in ["", "p,u", "post_id", "\"post_id", "POST_ID,USER_ID"] {
-            assert!(Parser::new(Format::Csv, header.as_bytes(), None, false).is_err(), "{header}");
-        }
-    }
-
-    #[test]
-    fn a_column_that_is_called_nearly_as_one_that_is_read_is_refused_and_so_is_an_empty_file() {
+    fn a_csv_file_has_to_name_its_columns_and_one_that_is_called_nearly_as_one_that_is_read_is_refused() {
         let refused =
             |header: &str| format!("{:#}", Parser::new(Format::Csv, header.as_bytes(), None, false).err().unwrap());
         for (header, is, meant) in [
@@ -303,29 +290,31 @@ mod tests {
             ("post_id,user_id,TS", "TS", "ts"),
             ("Post-ID,user_id", "Post-ID", "post_id"),
             ("post_id,user_id,action,ACTION", "ACTION", "action"),
+            ("POST_ID,USER_ID", "POST_ID", "post_id"),
         ] {
             let said = refused(header);
             assert!(said.contains(&format!("a column `{is}`: write `{meant}`, ")), "{header}: {said}");
+        }
+        for header in ["p,u", "post_id", "\"post_id"] {
+            assert!(refused(header).starts_with("the first line has to name the columns"), "{}", refused(header));
         }
         assert!(Parser::new(Format::Csv, b"post_id, user_id ,actions,created_at", None, false).is_ok());
         assert!(refused("").starts_with("the file is empty, or its first line is: "), "{}", refused(""));
     }
 
     #[test]
-    fn a_time_before_2000_is_refused_unless_it_is_allowed_and_a_line_without_one_is_not_dated() {
-        let line = |ts: &str| whole(format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
-        let fate = |old_times: bool, ts: &str| {
-            Parser::new(Format::Ndjson, b"", None, old_times).unwrap().fate(&line(ts), UnixMillis::YEAR_2000)
+    fn a_time_before_2000_is_refused_also_of_ts_and_a_line_without_one_is_not_dated() {
+        let fate = |told: Option<u64>, ts: &str| {
+            let line = whole(format!(r#"{{"post_id":"p","user_id":"u","action":"like"{ts}}}"#));
+            Parser::new(Format::Ndjson, b"", told.map(UnixMillis), false).unwrap().fate(&line, UnixMillis::YEAR_2000)
         };
-        let Fate::Rejected(wrong) = fate(false, r#","ts":1700000000"#) else { panic!("seconds are taken") };
-        assert_eq!(wrong.reason, "old_timestamp");
-        assert!(wrong.message.starts_with("1700000000 milliseconds are 1970-01-20 16:13:20: "), "{}", wrong.message);
+        for (told, ts) in [(None, r#","ts":946684799999"#), (Some(1_700_000_000), "")] {
+            let Fate::Rejected(wrong) = fate(told, ts) else { panic!("{told:?} {ts} is taken") };
+            assert_eq!(wrong.reason, "old_timestamp");
+        }
         let at = |fate: Fate| if let Fate::Event(event) = fate { event.at } else { panic!("{fate:?}") };
-        assert_eq!(at(fate(true, r#","ts":1700000000"#)), Some(UnixMillis(1_700_000_000)));
-        assert_eq!(at(fate(false, r#","ts":946684800000"#)), Some(UnixMillis::YEAR_2000));
-        assert_eq!(at(fate(false, "")), None);
-        let mut told = Parser::new(Format::Ndjson, b"", Some(UnixMillis(1_700_000_000)), false).unwrap();
-        assert!(matches!(told.fate(&line(""), UnixMillis::YEAR_2000), Fate::Rejected(_)), "--ts in seconds");
+        assert_eq!(at(fate(None, r#","ts":946684800000"#)), Some(UnixMillis::YEAR_2000));
+        assert_eq!(at(fate(None, "")), None);
     }
 
     #[test]

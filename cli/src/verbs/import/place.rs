@@ -116,9 +116,6 @@ impl Place {
 pub(super) struct Rejected {
     /// The file; `None` if rejected lines are not kept.
     pub(super) path: Option<PathBuf>,
-    /// The open file, once there is a rejected line.
-    file: Option<File>,
-    bytes: u64,
     /// The first rejected lines, for people.
     pub(super) first: Vec<String>,
 }
@@ -139,10 +136,10 @@ impl Rejected {
             let cut = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes));
             cut.with_context(|| format!("cannot write `{}`", path.display()))?;
         }
-        Ok(Self { path, file: None, bytes, first: Vec::new() })
+        Ok(Self { path, first: Vec::new() })
     }
 
-    /// Writes a rejected line. Returns how many bytes the file has then.
+    /// Writes a rejected line. Returns by how many bytes the file has grown.
     pub(super) fn write(&mut self, line: &Line, wrong: &Wrong) -> anyhow::Result<u64> {
         if self.first.len() < SHOWN {
             self.first.push(format!("line {}: {}: {}", line.number, wrong.reason, wrong.message));
@@ -153,13 +150,8 @@ impl Rejected {
         let mut entry = serde_json::to_vec(&entry).expect("strings and integers always serialise");
         entry.push(b'\n');
         let named = || format!("cannot write `{}`", path.display());
-        if self.file.is_none() {
-            self.file = Some(OpenOptions::new().create(true).append(true).open(path).with_context(named)?);
-        }
-        if let Some(file) = &mut self.file {
-            file.write_all(&entry).with_context(named)?;
-        }
-        self.bytes += entry.len() as u64;
-        Ok(self.bytes)
+        let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(named)?;
+        file.write_all(&entry).with_context(named)?;
+        Ok(entry.len() as u64)
     }
 }

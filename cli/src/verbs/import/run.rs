@@ -15,7 +15,7 @@ use tally_core::fault::Fault;
 use tally_core::ports::log::Outgoing;
 use tally_core::ports::{Outcome, Producer, TopicReader};
 use tally_core::time::UnixMillis;
-use tally_service::{Clock, Host, Patience, Stop, Until};
+use tally_service::{Clock, Host, Patience, Seldom, Stop, Until};
 
 use super::ImportArgs;
 use super::lines::{AT_ONCE, Line, Lines};
@@ -59,8 +59,7 @@ pub(super) struct Import {
     /// Never requested: an import that is interrupted ends as in a crash.
     stop: Stop,
     settings: ImportArgs,
-    /// The lines; `None` while a thread reads some.
-    lines: Option<Lines>,
+    lines: Lines,
     parser: Parser,
     pace: Pace,
     /// How far the import is. The numbers include what earlier runs did with the same file.
@@ -72,8 +71,8 @@ pub(super) struct Import {
     times: Option<[UnixMillis; 2]>,
     /// How many events of this run state no time.
     undated: u64,
-    /// When the place was written down last. At which line progress was printed last, and when.
-    noted: Duration,
+    noted: Seldom,
+    /// At which line progress was printed last, and when.
     said: (u64, Duration),
 }
 
@@ -108,9 +107,9 @@ impl Import {
             pace: Pace { rate: settings.rate, due: since.1, clock },
             times: None,
             undated: 0,
-            noted: since.1,
+            noted: Seldom::default(),
             said: since,
-            lines: Some(lines),
+            lines,
             to,
             patience,
             stop,
@@ -133,7 +132,8 @@ impl Import {
 
     async fn send_all(&mut self) -> anyhow::Result<()> {
         loop {
-            let lines = self.read().await?;
+            // This blocks the thread while standard input has nothing. Nothing else runs in it meanwhile.
+            let lines = self.lines.chunk(self.pace.at_once()).context("cannot read the file")?;
             if lines.is_empty() {
                 return Ok(());
             }
@@ -164,16 +164,6 @@ impl Import {
         }
     }
 
-    /// Reads the next lines, which are sent at once.
-    async fn read(&mut self) -> anyhow::Result<Vec<Line>> {
-        let (lines, most) = (self.lines.take(), self.pace.at_once());
-        let mut lines = lines.context("reading the file ended")?;
-        let read = tokio::task::spawn_blocking(move || (lines.chunk(most), lines));
-        let (chunk, lines) = read.await.context("reading the file ended")?;
-        self.lines = Some(lines);
-        chunk.context("cannot read the file")
-    }
-
     /// Counts a line that is finished, and moves the place behind it. Fails if too many lines are no events.
     fn finish(&mut self, line: &Line, fate: &Fate) -> anyhow::Result<()> {
         match fate {
@@ -181,15 +171,15 @@ impl Import {
             Fate::Header => {}
             Fate::Event(event) => {
                 self.place.sent += 1;
-                match (event.at, self.times) {
-                    (None, _) => self.undated += 1,
-                    (Some(at), None) => self.times = Some([at, at]),
-                    (Some(at), Some([first, last])) => self.times = Some([first.min(at), last.max(at)]),
+                self.undated += u64::from(event.at.is_none());
+                if let Some(at) = event.at {
+                    let [first, last] = self.times.unwrap_or([at, at]);
+                    self.times = Some([first.min(at), last.max(at)]);
                 }
             }
             Fate::Rejected(wrong) => {
                 *self.place.rejected.entry(wrong.reason.to_owned()).or_default() += 1;
-                self.place.rejected_bytes = self.rejected.write(line, wrong)?;
+                self.place.rejected_bytes += self.rejected.write(line, wrong)?;
             }
         }
         (self.place.bytes, self.place.crc, self.place.lines) = (line.end, line.crc, line.number);
@@ -206,18 +196,17 @@ impl Import {
 
     /// Now and then writes the place down, and prints progress.
     fn keep_up(&mut self) -> anyhow::Result<()> {
-        let now = self.patience.clock().reading().at;
-        if now.saturating_sub(self.noted) >= NOTE_EVERY {
+        if self.noted.is_due(NOTE_EVERY) {
             self.note()?;
-            self.noted = now;
         }
+        let now = self.patience.clock().reading().at;
         let since = now.saturating_sub(self.said.1);
         if since >= SAY_EVERY {
             let Place { lines, sent, bytes, .. } = self.place;
             let seconds = since.as_secs().max(1);
             let (rejected, per_second) = (self.place.rejected(), (lines - self.said.0) / seconds);
-            let percent = self.settings.size().map(|size| format!(" ({} %)", bytes * 100 / size.max(1)));
-            let percent = percent.unwrap_or_default();
+            let file = self.settings.path().and_then(|path| path.metadata().ok()).filter(std::fs::Metadata::is_file);
+            let percent = file.map_or(String::new(), |file| format!(" ({} %)", bytes * 100 / file.len().max(1)));
             say(&format!(
                 "{lines} lines{percent}, {per_second} a second: {sent} events, {rejected} lines that are none"
             ));

@@ -73,36 +73,38 @@ impl Age {
     }
 }
 
-/// What is read besides the counter and the standing, to explain the number.
-#[derive(Debug, Default)]
-struct Evidence {
-    /// For each shard in doubt: members whose weight cannot be read, and whether there may be more of them.
-    unreadable: BTreeMap<Shard, (Vec<String>, bool)>,
-    runs: Vec<RunRecord>,
-    ledger: Vec<LedgerEntry>,
-}
-
 /// Returns why the counter that was `found` is not exact or not fresh. Reads at most about `rows` rows to find it out.
 pub(super) async fn of(
     desk: &Desk,
     found: &Found,
     stands: &Stands,
     age: Age,
-    rows: usize,
+    mut rows: usize,
 ) -> anyhow::Result<Vec<Reason>> {
-    let mut evidence = Evidence {
-        runs: desk.recounts.runs(RUNS).await.context("cannot read the runs")?,
-        ledger: desk.recounts.ledger(&found.id, LINES).await.context("cannot read the ledger")?,
-        ..Evidence::default()
-    };
-    if let Ok(Some(counter)) = &found.counter {
-        let mut left = rows;
-        for shard in &counter.doubt {
-            let key = RowKey { counter: found.id.clone(), shard: *shard };
-            evidence.unreadable.insert(*shard, unreadable(desk, &key, &mut left).await?);
+    let Found { id, sources, counter, reserved } = found;
+    let runs = desk.recounts.runs(RUNS).await.context("cannot read the runs")?;
+    let ledger = desk.recounts.ledger(id, LINES).await.context("cannot read the ledger")?;
+    let mut reasons = of_partition(stands, age);
+    reasons.extend(of_rows(sources, age));
+    match counter {
+        // The counter's item cannot be read.
+        Err(fault) => reasons.push(Reason::told("damaged", &fault.to_string(), "")),
+        Ok(None) if !reserved => {
+            let detail = "the table like_counts is not the one that counters were written to";
+            reasons.push(Reason::told("lost", detail, ": tally adopt tables"));
+        }
+        Ok(None) => {}
+        Ok(Some(counter)) => {
+            reasons.extend(behind(counter, stands));
+            for shard in &counter.doubt {
+                let key = RowKey { counter: id.clone(), shard: *shard };
+                reasons.push(doubt(&key, unreadable(desk, &key, &mut rows).await?));
+            }
+            reasons.extend(impossible(id, counter));
         }
     }
-    Ok(reasons(found, stands, age, &evidence))
+    reasons.extend(withheld(id, &runs, &ledger));
+    Ok(reasons)
 }
 
 /// Reads at most `left` rows of `key`. Returns some members whose weight cannot be read, and whether there may be more.
@@ -119,28 +121,6 @@ async fn unreadable(desk: &Desk, key: &RowKey, left: &mut usize) -> anyhow::Resu
     let more = named.len() > NAMED || !is_over;
     named.truncate(NAMED);
     Ok((named, more))
-}
-
-fn reasons(found: &Found, stands: &Stands, age: Age, evidence: &Evidence) -> Vec<Reason> {
-    let Found { id, sources, counter, reserved } = found;
-    let mut reasons = of_partition(stands, age);
-    reasons.extend(of_rows(sources, age));
-    match counter {
-        // The counter's item cannot be read.
-        Err(fault) => reasons.push(Reason::told("damaged", &fault.to_string(), "")),
-        Ok(None) if !reserved => {
-            let detail = "the table like_counts is not the one that counters were written to";
-            reasons.push(Reason::told("lost", detail, ": tally adopt tables"));
-        }
-        Ok(None) => {}
-        Ok(Some(counter)) => {
-            reasons.extend(behind(counter, stands));
-            reasons.extend(doubts(id, counter, evidence));
-            reasons.extend(impossible(id, counter));
-        }
-    }
-    reasons.extend(withheld(id, evidence));
-    reasons
 }
 
 /// Returns the reasons that hold for every counter of the partition.
@@ -197,28 +177,21 @@ fn behind(counter: &Counter, stands: &Stands) -> Option<Reason> {
     Some(Reason::new("behind", text, json!({"gap": gap, "known": known})))
 }
 
-/// Returns a reason for each shard in doubt.
-fn doubts(id: &CounterId, counter: &Counter, evidence: &Evidence) -> Vec<Reason> {
-    let reason = counter.doubt.iter().map(|shard| {
-        let key = RowKey { counter: id.clone(), shard: *shard }.to_string();
-        match evidence.unreadable.get(shard) {
-            Some((rows, more)) if !rows.is_empty() => {
-                let (named, and_more) = (rows.join(", "), if *more { " and more" } else { "" });
-                let text = format!(
-                    "in {key} the weight of {named}{and_more} cannot be read: mend or delete the row, then tally post recount"
-                );
-                Reason::new("quarantine", text, json!({"key": key, "rows": rows, "more": more}))
-            }
-            _ => {
-                let text = format!(
-                    "a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it \
-                     stays: tally post recount"
-                );
-                Reason::new("doubt", text, json!({"key": key}))
-            }
-        }
-    });
-    reason.collect()
+/// Returns the reason for a shard in doubt, by the members whose weight cannot be read.
+fn doubt(key: &RowKey, (rows, more): (Vec<String>, bool)) -> Reason {
+    let key = key.to_string();
+    if rows.is_empty() {
+        let text = format!(
+            "a change in {key} could not be counted, or a recount found the count wrong and corrects it in seconds; if it \
+             stays: tally post recount"
+        );
+        return Reason::new("doubt", text, json!({"key": key}));
+    }
+    let (named, and_more) = (rows.join(", "), if more { " and more" } else { "" });
+    let text = format!(
+        "in {key} the weight of {named}{and_more} cannot be read: mend or delete the row, then tally post recount"
+    );
+    Reason::new("quarantine", text, json!({"key": key, "rows": rows, "more": more}))
 }
 
 /// Returns a reason for each number that no rows can add up to.
@@ -244,14 +217,14 @@ fn impossible(id: &CounterId, counter: &Counter) -> Vec<Reason> {
 
 /// Returns a reason for each shard of which a run has withheld a large correction, by the newest such run, unless the
 /// ledger has a line about the shard since that run began.
-fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
+fn withheld(id: &CounterId, runs: &[RunRecord], ledger: &[LedgerEntry]) -> Vec<Reason> {
     let mut met: BTreeMap<Shard, Reason> = BTreeMap::new();
-    let withholding = evidence.runs.iter().filter(|run| !run.dry_run && run.summary.withheld > 0);
+    let withholding = runs.iter().filter(|run| !run.dry_run && run.summary.withheld > 0);
     for RunRecord { run, began, summary, .. } in withholding {
         for drift in &summary.examples {
             let Ok(key) = drift.key.parse::<RowKey>() else { continue };
             let is_withheld = is_large(drift.before, drift.after.saturating_sub(drift.before));
-            let is_corrected = evidence.ledger.iter().any(|line| line.shard == Some(key.shard) && line.at >= *began);
+            let is_corrected = ledger.iter().any(|line| line.shard == Some(key.shard) && line.at >= *began);
             if key.counter != *id || !is_withheld || is_corrected {
                 continue;
             }
@@ -270,13 +243,8 @@ fn withheld(id: &CounterId, evidence: &Evidence) -> Vec<Reason> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use tally_adapters::dynamodb::changes::{Loss, Losses};
     use tally_core::audit::{AuditRun, Cause, Drift, RunScope, Summary};
     use tally_core::changes::{Place, Standing};
-    use tally_core::fault::Fault;
-    use tally_core::register::SafeTimes;
 
     use super::*;
 
@@ -284,114 +252,18 @@ mod tests {
         Shard::new(k).unwrap()
     }
 
-    fn counter(likes: i64, parts: &[(u16, i64)]) -> Counter {
-        let parts = parts.iter().map(|(k, part)| (shard(*k), *part)).collect();
-        Counter { likes, parts, ..Counter::default() }
-    }
-
-    fn found(counter: Option<Counter>) -> Found {
-        Found { id: "p".parse().unwrap(), sources: complete_at(5), counter: Ok(counter), reserved: true }
-    }
-
-    const AGE: Age = Age { now: UnixMillis(6), fresh_within: Duration::from_millis(1) };
-
-    fn complete_at(at: u64) -> Sources {
-        let mut times = SafeTimes::default();
-        times.note(UnixMillis(5), Some(UnixMillis(at)));
-        Sources { times: vec![times], at: UnixMillis(5) }
-    }
-
-    fn stands(open: &[u64]) -> Stands {
-        let open = open.iter().map(|number| LossNumber(*number)).collect();
-        let standing = Standing { as_of: Some(UnixMillis(5)), loss: Some(Place::from_stored(7)), open };
-        Stands { stored: Some((3, standing)), losses: Losses::default() }
-    }
-
-    fn kinds(found: &Found, evidence: &Evidence) -> Vec<String> {
-        let said = reasons(found, &stands(&[]), AGE, evidence);
-        said.iter().map(|reason| reason.json["reason"].as_str().unwrap().to_owned()).collect()
-    }
-
-    fn run(withheld: u64, drift: Drift) -> RunRecord {
-        RunRecord {
-            run: AuditRun::beginning(UnixMillis(50), 1),
-            began: UnixMillis(50),
-            ended: Some(UnixMillis(60)),
-            scope: RunScope::Audit,
-            dry_run: false,
-            summary: Summary { withheld, examples: vec![drift], ..Summary::default() },
-        }
-    }
-
-    fn drift(key: &str, before: i64, after: i64) -> Drift {
-        Drift { key: key.to_owned(), before, after, cause: Cause::Drift }
-    }
-
     #[test]
-    fn a_right_counter_beside_a_fresh_standing_has_no_reason_to_be_inexact() {
-        let known = Counter { gap: Some(Place::from_stored(7)), ..counter(0, &[]) };
-        // A sum may be negative.
-        let sum = Found { id: "p\u{1f}+views".parse().unwrap(), ..found(Some(counter(-2, &[(0, -2)]))) };
-        for right in [found(Some(counter(5, &[(0, 2), (3, 3)]))), found(None), found(Some(known)), sum] {
-            assert_eq!(kinds(&right, &Evidence::default()), [""; 0], "{right:?}");
-        }
-    }
-
-    #[test]
-    fn each_of_the_reasons_is_told_from_the_others() {
-        let none = Evidence::default();
-        let of = |counter| kinds(&found(Some(counter)), &none);
-        let doubtful = Counter { doubt: [shard(0)].into(), ..counter(2, &[(0, 2)]) };
-        assert_eq!(of(doubtful.clone()), ["doubt"]);
-        assert_eq!(of(counter(-1, &[(0, -3), (1, 2)])), ["negative"]);
-        assert_eq!(of(counter(9, &[(0, 2)])), ["total"]);
-        assert_eq!(of(Counter { gap: Some(Place::from_stored(8)), ..counter(0, &[]) }), ["behind"]);
-        let damaged = Found { counter: Err(Fault::Poison("item p".into())), ..found(None) };
-        assert_eq!(kinds(&damaged, &none), ["damaged"]);
-        assert_eq!(kinds(&Found { reserved: false, ..found(None) }, &none), ["lost"]);
-        let unreadable =
-            Evidence { unreadable: [(shard(0), (vec!["`u`".into()], false))].into(), ..Evidence::default() };
-        assert_eq!(kinds(&found(Some(doubtful)), &unreadable), ["quarantine"]);
-        let withheld = Evidence { runs: vec![run(1, drift("p#0", 5_000, 2))], ..Evidence::default() };
-        assert_eq!(kinds(&found(Some(counter(5_000, &[(0, 5_000)]))), &withheld), ["withheld"]);
-    }
-
-    #[test]
-    fn what_is_to_be_said_of_a_partition_is_said_of_each_of_its_counters() {
-        let mut stands = stands(&[9]);
-        let loss = Loss { kind: "trimmed".into(), what: "shardId-7".into(), closed: None };
-        stands.losses = Losses([(LossNumber(9), loss)].into());
-        let said: Vec<String> =
-            of_partition(&stands, Age { now: UnixMillis(7), ..AGE }).into_iter().map(|reason| reason.text).collect();
-        assert!(said[0].starts_with("loss: trimmed: shardId-7 (9); "), "{said:?}");
-        assert!(said[1].starts_with("late: partition 3 "), "{said:?}");
-        let unannounced = Standing { as_of: None, loss: None, open: BTreeSet::new() };
-        for stored in [None, Some((3, unannounced))] {
-            let said = of_partition(&Stands { stored, ..Stands::default() }, AGE);
+    fn a_loss_that_the_standing_knows_is_no_reason_nor_is_a_sum_below_zero_and_a_standing_without_a_time_is_one() {
+        let gap = Some(Place::from_stored(7));
+        let counter = Counter { gap, likes: -2, parts: [(shard(0), -2)].into(), ..Counter::default() };
+        let unannounced = Standing { loss: gap, ..Standing::default() };
+        let stands = [None, Some((3, unannounced))].map(|stored| Stands { stored, ..Stands::default() });
+        assert_eq!(stands.each_ref().map(|stands| behind(&counter, stands).is_some()), [true, false]);
+        assert_eq!(impossible(&"p\u{1f}+views".parse().unwrap(), &counter), []);
+        let age = Age { now: UnixMillis(6), fresh_within: Duration::from_millis(1) };
+        for said in stands.map(|stands| of_partition(&stands, age)) {
             assert!(said.len() == 1 && said[0].json["reason"] == "unknown", "{said:?}");
         }
-    }
-
-    #[test]
-    fn rows_that_are_behind_or_of_which_nothing_is_known_are_told_from_a_log_that_is_behind() {
-        let none = Evidence::default();
-        let of = |sources| kinds(&Found { sources, ..found(None) }, &none);
-        assert_eq!(of(complete_at(4)), ["rows"]);
-        assert_eq!(of(Sources::default()), ["unknown"]);
-        let unread = Sources { times: vec![SafeTimes::default()], at: UnixMillis(0) };
-        assert_eq!(of(unread), ["unknown"]);
-    }
-
-    #[test]
-    fn a_number_is_as_of_the_rows_that_the_standing_covers() {
-        let stands = stands(&[]);
-        assert_eq!(stands.as_of(&complete_at(3)), Some(UnixMillis(3)));
-        assert_eq!(stands.as_of(&complete_at(9)), Some(UnixMillis(5)));
-        assert_eq!(stands.as_of(&Sources::default()), None);
-        let mut later = SafeTimes::default();
-        later.note(UnixMillis(6), Some(UnixMillis(3)));
-        // Its rows need not be counted.
-        assert_eq!(stands.as_of(&Sources { times: vec![later], at: UnixMillis(6) }), None);
     }
 
     #[test]
@@ -406,14 +278,22 @@ mod tests {
             after: 2,
             why: "asked".into(),
         };
-        let of = |withheld, drift, at| {
-            let evidence = Evidence { runs: vec![run(withheld, drift)], ledger: vec![line(at)], ..Evidence::default() };
-            kinds(&found(None), &evidence).len()
+        let of = |is_withheld, key: &str, before, at| {
+            let drift = Drift { key: key.to_owned(), before, after: 2, cause: Cause::Drift };
+            let run = RunRecord {
+                run: AuditRun::beginning(UnixMillis(50), 1),
+                began: UnixMillis(50),
+                ended: Some(UnixMillis(60)),
+                scope: RunScope::Audit,
+                dry_run: false,
+                summary: Summary { withheld: is_withheld, examples: vec![drift], ..Summary::default() },
+            };
+            withheld(&"p".parse().unwrap(), &[run], &[line(at)]).len()
         };
-        assert_eq!(of(1, drift("p#0", 5_000, 2), 49), 1, "the line is older than the run");
-        assert_eq!(of(1, drift("p#0", 5_000, 2), 55), 0);
-        assert_eq!(of(1, drift("p#0", 5, 2), 0), 0);
-        assert_eq!(of(1, drift("other#0", 5_000, 2), 0), 0);
-        assert_eq!(of(0, drift("p#0", 5_000, 2), 0), 0);
+        assert_eq!(of(1, "p#0", 5_000, 49), 1, "the line is older than the run");
+        assert_eq!(of(1, "p#0", 5_000, 55), 0);
+        assert_eq!(of(1, "p#0", 5, 0), 0);
+        assert_eq!(of(1, "other#0", 5_000, 0), 0);
+        assert_eq!(of(0, "p#0", 5_000, 0), 0);
     }
 }

@@ -96,11 +96,11 @@ mod tests {
     #[test]
     fn a_partition_that_no_member_reads_is_a_missing_process_and_members_are_named() {
         let mut status = Status::default();
-        let member = Member { client: "c-1".into(), host: "10.0.0.7".into(), partitions: vec![0, 1, 2] };
+        let member = Member { client: "c-1".into(), host: "10.0.0.7".into(), partitions: vec![0, 1, 4] };
         seen("consumers", "tally-consumer", "likes", vec![member], 6, &mut status);
-        assert_eq!(status.figures[0].1, "tally-consumer: c-1 at 10.0.0.7: 0-2");
+        assert_eq!(status.figures[0].1, "tally-consumer: c-1 at 10.0.0.7: 0-1, 4");
         let (what, detail, _) = &status.wrong[0];
-        assert_eq!((*what, detail.as_str()), ("process missing", "likes/3-5: no member of tally-consumer reads it"));
+        assert_eq!((*what, detail.as_str()), ("process missing", "likes/2-3, 5: no member of tally-consumer reads it"));
     }
 
     #[test]

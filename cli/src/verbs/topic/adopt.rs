@@ -133,9 +133,7 @@ impl Adoption {
         let next = before.checked_add(1).filter(|number| *number <= Version::MAX_GENERATION);
         let next = next.context("there is no further generation")?;
         let begins = seen.parts.iter().map(|part| part.log.start).collect();
-        let again = seen.parts.iter().map(|part| part.log.end.0.saturating_sub(part.log.start.0)).sum();
-        let ends: Vec<Offset> = seen.parts.iter().map(|part| part.log.end).collect();
-        let mut to = Topic::adopted(seen.id.clone(), next, begins);
+        let again = seen.parts.iter().map(records).sum();
         let sums = match sums {
             None if has_sums && again > 0 => bail!(Usage(format!(
                 "there are {again} records in `{}`: say `--sums skip` to leave out what adds to sums among them, if it was counted \
@@ -144,16 +142,23 @@ impl Adoption {
             ))),
             sums => sums.filter(|_| has_sums && again > 0),
         };
-        if sums == Some(Sums::Skip) {
-            to.sums_from.clone_from(&ends);
-        }
         let reset = |part: &Part| {
             let is_other = part.committed.is_some_and(|committed| committed != part.log.start);
             is_other.then(|| (part.partition.clone(), part.log.start))
         };
         let reset = seen.parts.iter().filter_map(reset).collect();
-        let (name, why) = (seen.name.clone(), why.to_owned());
-        Ok(Self { to, name, why, from: None, has_grown: false, again, reset, ends, sums })
+        let to = Topic::adopted(seen.id.clone(), next, begins);
+        Ok(Self { reset, ..Self::with(seen, to, why.to_owned(), again, sums) })
+    }
+
+    /// Has nothing reset, and no other topic's place taken.
+    fn with(seen: &Seen, mut to: Topic, why: String, again: u64, sums: Option<Sums>) -> Self {
+        let ends: Vec<Offset> = seen.parts.iter().map(|part| part.log.end).collect();
+        if sums == Some(Sums::Skip) {
+            to.sums_from.clone_from(&ends);
+        }
+        let name = seen.name.clone();
+        Self { to, name, why, from: None, has_grown: false, again, reset: Vec::new(), ends, sums }
     }
 
     /// Adopts a topic that has only got more partitions. All records of its old partitions have to be rows.
@@ -171,15 +176,10 @@ impl Adoption {
             waiting.join(", ")
         );
         let begins = before.iter().map(|part| part.log.end).chain(new.iter().map(|part| part.log.start));
-        let mut to = topic.continued(begins.collect()).context("there is no further generation")?;
-        let ends: Vec<Offset> = seen.parts.iter().map(|part| part.log.end).collect();
-        let again = new.iter().map(|part| part.log.end.0.saturating_sub(part.log.start.0)).sum();
-        if sums == Some(Sums::Skip) {
-            to.sums_from.clone_from(&ends);
-        }
+        let to = topic.continued(begins.collect()).context("there is no further generation")?;
+        let again = new.into_iter().map(records).sum();
         let why = format!("it had {known} partitions, and all of their records are rows");
-        let name = seen.name.clone();
-        Ok(Self { to, name, why, from: None, has_grown: true, again, reset: Vec::new(), ends, sums })
+        Ok(Self { has_grown: true, ..Self::with(seen, to, why, again, sums) })
     }
 
     /// Returns what the adoption changes, a line each.
@@ -246,8 +246,7 @@ impl Adoption {
             let paused = pause_for_good(desk, from).await;
             paused.with_context(|| format!("cannot pause the consumers of `{from}`: run this again"))?;
         }
-        let moved = desk.checkpoints.move_usual(&seen.usual, &self.name).await;
-        let moved = moved.context("cannot name the topic")?;
+        let moved = desk.checkpoints.move_usual(&seen.usual, &self.name).await.context("cannot name the topic")?;
         ensure!(moved, "another topic than `{}` was named, or counters were defined, meanwhile: look again", self.name);
         Ok(())
     }
@@ -331,6 +330,11 @@ async fn greatest(desk: &Desk, seen: &Seen, from: &str) -> anyhow::Result<u16> {
     let from = desk.claims.topic(from).await.context("cannot read what is known of the topic before")?;
     let known = [&from, &seen.topic].into_iter().flatten().map(|topic| topic.current().number);
     Ok(known.fold(remains.generation, u16::max))
+}
+
+/// Returns how many records a partition has.
+fn records(part: &Part) -> u64 {
+    part.log.end.0.saturating_sub(part.log.start.0)
 }
 
 async fn has_sums(desk: &Desk) -> anyhow::Result<bool> {

@@ -38,8 +38,6 @@ pub(crate) struct Part {
     pub(crate) claim: Claim,
     /// The offset that the consumers' group has committed.
     pub(crate) committed: Option<Offset>,
-    /// The fingerprint of the record that is where the one read last was.
-    there: Option<u64>,
     /// Where a consumer would begin if the topic were not paused, or why it would stop; `None` if it would begin with the topic.
     pub(crate) start: Option<Result<Start, Standstill>>,
 }
@@ -71,17 +69,28 @@ impl Seen {
         }
         let logs = reader.logs().await.with_context(looking)?;
         let id = logs.first().with_context(|| format!("`{name}` has no partitions"))?.1.topic.clone();
+        // A partition that was added just now is seen by the next look.
+        let known = logs.iter().filter(|(partition, _)| stored.contains_key(partition)).count();
+        let partitions = u32::try_from(known).unwrap_or(u32::MAX);
+        let going_on = topic.as_ref().map(|topic| Topic { is_paused: false, ..topic.clone() });
         let mut parts = Vec::new();
         for (partition, log) in logs {
-            // A partition that was added just now is seen by the next look.
             let Some((committed, claim)) = stored.remove(&partition) else { continue };
             let last = last_read_in(&claim, &log).map(|last| last.at);
+            // The fingerprint of the record that is where the one read last was.
             let there = reader.fingerprint(&partition, last).await.with_context(looking)?;
-            parts.push(Part { partition, log, claim, committed, there, start: None });
+            let start = match (&misfit, &going_on) {
+                (Some(misfit), _) => Some(Err(misfit.clone())),
+                (None, None) => None,
+                (None, Some(topic)) => {
+                    let (claim, log, index) = (&claim, &log, partition.index);
+                    let found = Found { claim, topic, index, log, partitions, committed, there };
+                    Some(found.start(desk.claims.time().latest, TOMBSTONES))
+                }
+            };
+            parts.push(Part { partition, log, claim, committed, start });
         }
-        let mut seen = Self { name: name.to_owned(), topic, usual, misfit, id, parts };
-        seen.judge(desk);
-        Ok(seen)
+        Ok(Self { name: name.to_owned(), topic, usual, misfit, id, parts })
     }
 
     /// Reads again how far the rows have come and whether the topic is paused, but not the ends of the logs nor
@@ -92,20 +101,6 @@ impl Seen {
             part.claim = desk.claims.read(&part.partition).await.context("cannot read the claims")?;
         }
         Ok(())
-    }
-
-    fn judge(&mut self, desk: &Desk) {
-        if let Some(misfit) = &self.misfit {
-            self.parts.iter_mut().for_each(|part| part.start = Some(Err(misfit.clone())));
-            return;
-        }
-        let Some(topic) = &self.topic else { return };
-        let (topic, partitions) = (Topic { is_paused: false, ..topic.clone() }, self.partitions());
-        for Part { partition, log, claim, committed, there, start } in &mut self.parts {
-            let (index, committed, there) = (partition.index, *committed, *there);
-            let found = Found { claim, topic: &topic, index, log, partitions, committed, there };
-            *start = Some(found.start(desk.claims.time().latest, TOMBSTONES));
-        }
     }
 
     /// Returns how many partitions the topic has in Kafka.
