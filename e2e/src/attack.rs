@@ -12,6 +12,7 @@ pub(crate) mod laws;
 pub(crate) mod ledger;
 mod load;
 mod proxy;
+pub(crate) mod report;
 pub(crate) mod stage;
 
 pub use campaign::{Attack, Campaign, Extent, fight};

@@ -21,7 +21,7 @@ use tally_service::parse_duration;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Actions, report, reported};
+use crate::attack::campaign::reported;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
 use crate::attack::ledger::{all_counters, definitions};
@@ -86,15 +86,14 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
     // The roles name the tables that a restore leaves behind.
     let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
     let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
-    let (mut story, has_times) = (Actions::default(), ground.broker.is_some());
+    let has_times = ground.broker.is_some();
     let lived = match &what {
-        What::Restore { lose } => restore::relive(&stage, &mut story, has_times, *lose).await,
-        What::LoseCheckpoints => checkpoints::relive(&mut stage, &mut story, !has_times).await,
-        What::LoseCounts { posts } => lose_counts(&stage, &mut story, *posts).await,
+        What::Restore { lose } => restore::relive(&stage, has_times, *lose).await,
+        What::LoseCheckpoints => checkpoints::relive(&mut stage, !has_times).await,
+        What::LoseCounts { posts } => lose_counts(&stage, *posts).await,
     };
-    lived.with_context(|| stage.fleet.tails(&story.notes.join("\n")))?;
-    let cached = stage.engines.redis().is_some();
-    Ok(report(&format!("{what}: seed {}", ground.seed), &story, &stage.judge().await?, cached, roles))
+    lived.with_context(|| stage.fleet.tails(&stage.report.to_string()))?;
+    Ok(format!("{what}: seed {}\n{}", ground.seed, stage.judge().await?))
 }
 
 /// The four tables of a deployment, without their prefix.
@@ -132,22 +131,22 @@ const NOTICED: Duration = Duration::from_secs(10);
 const RECOUNTED: Duration = Duration::from_secs(7_200);
 
 /// Loses the counts of `posts` posts and of the posts of the load.
-async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::Result<()> {
+async fn lose_counts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
     put_rows(stage, posts).await?;
     let counters = stage.engines.emulator.stats().tables["like_counts"].items;
-    story.tell(format!("{counters} items of like_counts after {}", spent(began)));
+    stage.report.tell(format!("{counters} items of like_counts after {}", spent(began)));
 
     let lost = Instant::now();
     lose(stage, "like_counts").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
-    story.tell(format!(
+    stage.report.tell(format!(
         "like_counts deleted and created again; no answer is exact {:.1} s later",
         noticed.as_secs_f64()
     ));
     let operator = stage.fleet.launcher.clone();
     let done = operator.change(&["adopt", "tables"]).await?;
-    story.tell(done.out.lines().last().unwrap_or_default().to_owned());
+    stage.report.tell(done.out.lines().last().unwrap_or_default().to_owned());
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     none_is_exact(stage).await?;
 
@@ -156,13 +155,17 @@ async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::
     let closed = async || stage.engines.open_losses().await.is_ok_and(|losses| losses == 0) || !recount.is_running();
     until("the loss to be closed", RECOUNTED, closed).await?;
     stage.exact_again(1).await?;
-    story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
+    stage.report.tell(format!(
+        "exact again {} after the loss, {} after the recount began",
+        spent(lost),
+        spent(recounted)
+    ));
     if let Some(memory) = recount.peak_memory() {
-        story.tell(format!("the recount used at most {} MiB of memory", memory >> 20));
+        stage.report.tell(format!("the recount used at most {} MiB of memory", memory >> 20));
     }
     let code = recount.exit(RECOUNTED).await?;
     ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
-    story.tell(format!("the recount has finished its second pass after {}", spent(recounted)));
+    stage.report.tell(format!("the recount has finished its second pass after {}", spent(recounted)));
     stage.all_well()
 }
 

@@ -51,8 +51,7 @@ pub struct Pipeline {
     pub meters: [Meter; 2],
     /// The harness's own access to the tables, which is not counted.
     pub tables: Stores,
-    consumers: u64,
-    streamers: u64,
+    processes: [u64; 2],
     running: Vec<Running>,
 }
 
@@ -72,8 +71,7 @@ impl Pipeline {
             broker,
             clock,
             tables: Stores::over(&connection, clock),
-            consumers,
-            streamers,
+            processes: [consumers, streamers],
             running: Vec::new(),
         }
     }
@@ -81,16 +79,17 @@ impl Pipeline {
     /// Starts all services. From now on, requests are as slow as `rules` say.
     pub fn start(&mut self, rules: Vec<Rule>) {
         self.emulator.set_faults(rules);
-        for nth in 1..=self.consumers {
+        let [consumers, streamers] = self.processes;
+        for nth in 1..=consumers {
             let connection = Connection::in_process(&settings(), self.meters[0].client(), self.clock.now());
             let app = consumer::App::with_ports(None, consumer::ReadSettings::default(), self.consumer(), connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
-        for nth in 1..=self.streamers {
+        for nth in 1..=streamers {
             let connection = Connection::in_process(&settings(), self.meters[1].client(), self.clock.now());
             let ports = streamer::Ports::over(&connection, self.changes());
             let app = streamer::App::with_ports(None, streamer::Settings::default(), ports);
-            self.running.push(Running::start(app, self.host("change-streamer", self.consumers + nth)));
+            self.running.push(Running::start(app, self.host("change-streamer", consumers + nth)));
         }
     }
 

@@ -12,7 +12,8 @@ use tally_adapters::dynamodb::Consistency;
 use tally_core::ids::CounterId;
 use tally_emulator::{Config, Latency};
 
-use crate::meter::Counted;
+use crate::attack::report::percentile;
+use crate::meter::{Counted, Meter};
 use crate::pipeline::{Pipeline, Sizes};
 use crate::scale::load::{Load, Rows};
 use crate::simulation::command::line;
@@ -81,7 +82,7 @@ pub struct Outcome {
     pub drained: Duration,
     /// The greatest number of likes that were not in the rows yet.
     pub behind: u64,
-    /// The staleness of the sampled counts during the load, sorted.
+    /// The staleness of the sampled counts during the load.
     pub staleness: Vec<Duration>,
     /// The requests of the consumers and of the streamers to the store.
     pub asked: [Counted; 2],
@@ -146,7 +147,6 @@ struct Run {
 impl Run {
     async fn whole(mut self) -> anyhow::Result<Outcome> {
         self.pipeline.start(Vec::new());
-        let began = self.pipeline.clock.now();
         line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
         line("|---|---|---|---|---|---|---|")?;
         for second in 1..=self.scale.seconds {
@@ -155,20 +155,13 @@ impl Run {
                 self.row(second)?;
             }
         }
-        let ended = self.pipeline.clock.now();
-        self.rest().await?;
-        self.outcome.said = self.load.said();
-        self.outcome.drained = self.pipeline.clock.now().since(ended);
-        self.outcome.wrong_rows = self.load.rows.wrong();
-        self.outcome.wrong_counts = self.wrong_counts().await?;
-        ensure!(began < ended, "no time has passed");
-        let Self { pipeline, mut outcome, .. } = self;
-        for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
-            kept.add(meter.take());
-        }
-        outcome.staleness.sort();
+        let drained = self.rest().await?;
+        let wrong_counts = self.wrong_counts().await?;
+        let Self { pipeline, load, outcome, .. } = self;
+        let (said, wrong_rows) = (load.said(), load.rows.wrong());
+        let asked = pipeline.meters.each_ref().map(Meter::counted);
         pipeline.stop().await;
-        Ok(outcome)
+        Ok(Outcome { said, drained, asked, wrong_counts, wrong_rows, ..outcome })
     }
 
     /// Produces one second of load, and samples the counts.
@@ -190,39 +183,35 @@ impl Run {
     fn row(&mut self, second: u64) -> anyhow::Result<()> {
         let Self { scale, pipeline, load, outcome } = self;
         let looks = usize::try_from(scale.every).unwrap_or(1) * 10 * load.looked_at().len();
-        let mut latest = outcome.staleness[outcome.staleness.len().saturating_sub(looks)..].to_vec();
-        latest.sort();
-        let since = pipeline.meters.each_ref().map(crate::meter::Meter::take);
-        let (statements, throttled) = (since[0].written(), since[0].throttled("BatchExecuteStatement"));
-        for (kept, since) in outcome.asked.iter_mut().zip(since) {
-            kept.add(since);
-        }
+        let latest = &outcome.staleness[outcome.staleness.len().saturating_sub(looks)..];
+        let asked = pipeline.meters.each_ref().map(Meter::counted);
+        let before = std::mem::replace(&mut outcome.asked, asked);
+        let [consumers, before] = [&outcome.asked[0], &before[0]];
+        let (written, throttled) = (consumers.written() - before.written(), consumers.throttled - before.throttled);
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
         line(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
             scale.rate,
             load.behind(),
-            part(&latest, 50),
-            part(&latest, 99),
-            share(throttled, statements + throttled),
+            percentile(latest, 50),
+            percentile(latest, 99),
+            share(throttled, written + throttled),
         ))
     }
 
-    /// Waits until every like is a row and counted.
-    async fn rest(&self) -> anyhow::Result<()> {
+    /// Waits until every like is a row and counted, and returns how long that took.
+    async fn rest(&self) -> anyhow::Result<Duration> {
         let (Self { pipeline, load, .. }, rows) = (self, &self.load.rows);
         let ended = pipeline.clock.now();
-        while rows.there().min(rows.counted()) < load.said() {
+        loop {
+            let (said, there, counted) = (load.said(), rows.there(), rows.counted());
+            let waited = pipeline.clock.now().since(ended);
+            if there.min(counted) >= said {
+                return Ok(waited);
+            }
+            ensure!(waited < PATIENCE, "{there} rows and {counted} counted of {said} after {waited:?}");
             pipeline.clock.sleep(Duration::from_millis(100)).await;
-            let (said, waited) = (load.said(), pipeline.clock.now().since(ended));
-            ensure!(
-                waited < PATIENCE,
-                "{} rows and {} counted of {said} after {waited:?}",
-                rows.there(),
-                rows.counted()
-            );
         }
-        Ok(())
     }
 
     async fn wrong_counts(&self) -> anyhow::Result<u64> {
@@ -245,11 +234,6 @@ impl Run {
     }
 }
 
-/// A percentile of the `sorted` values.
-fn part(sorted: &[Duration], of_hundred: usize) -> Duration {
-    sorted.get((sorted.len() * of_hundred / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
-}
-
 fn share(of: u64, all: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a share to one digit")]
     let share = 100.0 * of as f64 / all.max(1) as f64;
@@ -262,11 +246,11 @@ impl fmt::Display for Outcome {
         let [consumers, streamers] = asked;
         writeln!(f, "likes        {said}, all counted {drained:?} after the last one")?;
         writeln!(f, "lag          at most {behind} likes")?;
-        writeln!(f, "staleness    p50 {:?}, p99 {:?}", part(staleness, 50), part(staleness, 99))?;
-        let (written, throttled) = (consumers.written(), consumers.throttled("BatchExecuteStatement"));
+        writeln!(f, "staleness    p50 {:?}, p99 {:?}", percentile(staleness, 50), percentile(staleness, 99))?;
+        let (written, throttled) = (consumers.written(), consumers.throttled);
         let of = share(throttled, written + throttled);
         writeln!(f, "consumers    {written} rows written, {throttled} statements throttled besides ({of:.1} %)")?;
-        let (writes, held) = (streamers.calls("BatchExecuteStatement"), streamers.throttled("BatchExecuteStatement"));
+        let (writes, held) = (streamers.calls("BatchExecuteStatement"), streamers.throttled);
         writeln!(f, "streamers    {writes} requests of up to 25 updates, {held} statements throttled besides")?;
         for table in ["likes", "like_counts", "checkpoints"] {
             let units = consumers.units(table) + streamers.units(table);

@@ -21,7 +21,7 @@ use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
 use crate::attack::ledger::definitions;
-use crate::attack::proxy::{Mode, Protocol, Proxy};
+use crate::attack::proxy::{Mode, Proxy};
 use crate::simulation::events::TOPIC;
 use crate::simulation::history::History;
 
@@ -56,6 +56,7 @@ impl Dependency {
 pub(crate) struct Engines {
     pub(crate) clock: Clock,
     pub(crate) emulator: Emulator,
+    pub(crate) roles: Roles,
     /// Without a proxy, like everything below.
     pub(crate) broker: SocketAddr,
     redis: Mutex<Option<Arc<Redis>>>,
@@ -123,11 +124,11 @@ impl Engines {
             "redis-server is not installed: install it, or set TALLY_REDIS_SERVER"
         );
         let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
-        let mut proxies = BTreeMap::new();
-        proxies.insert(Dependency::Kafka, Proxy::start(tasks, broker, Protocol::Kafka).await?);
-        proxies.insert(Dependency::DynamoDb, Proxy::start(tasks, tables, Protocol::Any).await?);
+        let start = async |of, target| anyhow::Ok((of, Proxy::start(tasks, of, target).await?));
+        let mut proxies =
+            BTreeMap::from([start(Dependency::Kafka, broker).await?, start(Dependency::DynamoDb, tables).await?]);
         if let Some(redis) = &redis {
-            proxies.insert(Dependency::Redis, Proxy::start(tasks, redis.address(), Protocol::Any).await?);
+            proxies.extend([start(Dependency::Redis, redis.address()).await?]);
         }
         let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), clock.now());
         ensure_tables(&connection).await?;
@@ -135,13 +136,14 @@ impl Engines {
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
         ensure!(defined, "the counters are already defined");
-        let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
-        let api_tables = Proxy::start(tasks, tables, Protocol::Any).await?;
+        let (of, tables) = (Dependency::DynamoDb, proxies[&Dependency::DynamoDb].address());
+        let api_tables = Proxy::start(tasks, of, tables).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
             deployment: Mutex::new(("", Arc::new(Stores::over(&connection, clock)))),
             clock,
             emulator,
+            roles,
             broker,
             redis: Mutex::new(redis.map(Arc::new)),
             proxies,

@@ -11,7 +11,7 @@ use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
-use tally_testkit::{Process, every, http, until};
+use tally_testkit::{every, http, until};
 use tokio::time::Instant;
 
 use crate::attack::engines::Engines;
@@ -171,18 +171,14 @@ const QUIET: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The result of a recount that has finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) took: Duration,
     pub(crate) rows: u64,
 }
 
-/// Runs a full audit until it ends.
+/// Runs a full audit until it ends, which must find nothing.
 pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
-    let began = Instant::now();
-    let process = launcher.start(Service::Recount, &[])?;
-    let code = process.exit(QUIET).await?;
-    finished(&process, code, began.elapsed())
+    recount(launcher, &[], QUIET).await?.context("the audit did not end")
 }
 
 /// Runs a full audit until it ends. It may correct counts, and must leave none wrong.
@@ -193,21 +189,20 @@ pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Recounts all of `post` while it changes, and returns `None` if that did not finish. It must find nothing, since counts are
-/// never wrong.
+/// Recounts all of `post` while it changes, and returns `None` if that did not finish.
 pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {
+    recount(launcher, &["--post", post], PATIENCE).await
+}
+
+/// Runs a recount, and returns `None` if it took longer than `limit`. It must find nothing, since counts are never wrong.
+async fn recount(launcher: &Launcher, scope: &[&str], limit: Duration) -> anyhow::Result<Option<Found>> {
     let began = Instant::now();
-    let process = launcher.start(Service::Recount, &["--post", post])?;
-    let Ok(code) = process.exit(PATIENCE).await else {
+    let process = launcher.start(Service::Recount, scope)?;
+    let Ok(code) = process.exit(limit).await else {
         process.kill().await?;
         return Ok(None);
     };
-    finished(&process, code, began.elapsed()).map(Some)
-}
-
-/// The result of a recount that ended with `code`. It must have found nothing.
-fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Result<Found> {
-    let printed = process.printed();
+    let (took, printed) = (began.elapsed(), process.printed());
     let mut lines = printed.lines().rev().filter_map(|line| serde_json::from_str::<Json>(line).ok());
     let summary = lines.find_map(|mut line| Some(line.get_mut("summary")?.take())).with_context(|| process.tail())?;
     let drift = summary["drift"].as_object().is_some_and(|drift| !drift.is_empty());
@@ -215,5 +210,5 @@ fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Res
     ensure!(!drift && number("corrected") == 0, "a recount found wrong counts: {summary}\n{}", process.tail());
     ensure!(number("misplaced_rows") == 0, "a recount found misplaced rows: {summary}");
     ensure!(code == Some(0), "a recount ended with {code:?}: {summary}\n{}", process.tail());
-    Ok(Found { took, rows: number("rows") })
+    Ok(Some(Found { took, rows: number("rows") }))
 }

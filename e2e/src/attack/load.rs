@@ -244,33 +244,3 @@ impl fmt::Display for Answers {
         write!(f, "no connection or no answer: {}", received.none)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_count_is_read_with_and_without_what_each_region_adds() {
-        let read = |body: &str| serde_json::from_str::<Counted>(body).unwrap();
-        let likes = read(r#"{"post_id":"p","likes":7,"version":3,"exact":true,"as_of":9,"fresh":true}"#);
-        assert_eq!((likes.sum.value, likes.regions(), likes.is_exact(UnixMillis(9))), (7, 0, true));
-        let (count, eu) =
-            (r#""counter":"likes","value":7,"version":3"#, r#"{"region":"eu","count":4,"exact":true,"as_of":8}"#);
-        let both = read(&format!(r#"{{"post_id":"p",{count},"exact":false,"as_of":9,"regions":[{eu}]}}"#));
-        assert_eq!((both.sum.value, both.regions[0].count, both.is_exact(UnixMillis(9))), (7, 4, false));
-    }
-
-    #[test]
-    fn a_busy_api_is_accepted_and_any_other_failure_is_not() {
-        let answer = |status| Some(Answer { status, head: String::new(), body: String::new() });
-        let answers = Answers::default();
-        answers.hear(answer(503));
-        assert!(answers.judge().is_err(), "no count was answered");
-        answers.hear(answer(200));
-        answers.hear(None);
-        assert!(answers.judge().is_ok());
-        assert_eq!(answers.to_string(), "200: 1, 503: 1, no connection or no answer: 1");
-        answers.hear(answer(500));
-        assert!(answers.judge().is_err());
-    }
-}

@@ -17,9 +17,10 @@ use tally_testkit::until;
 
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
-use crate::attack::laws::{self, Compared, Found};
+use crate::attack::laws;
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
 use crate::attack::load::{self, Answers, Parts, Shared, produce, read};
+use crate::attack::report::Report;
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -50,6 +51,7 @@ pub(crate) struct Stage {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) answers: Arc<Answers>,
     pub(crate) honesty: Honesty,
+    pub(crate) report: Report,
     pub(crate) seed: u64,
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
@@ -95,21 +97,6 @@ pub struct Under {
     /// Events per second; by default 200
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rate: Option<u64>,
-}
-
-/// The result of a campaign.
-pub(crate) struct Judgement {
-    pub(crate) said: u64,
-    pub(crate) doubtful: usize,
-    pub(crate) compared: Compared,
-    pub(crate) recount: Found,
-    pub(crate) before: BTreeMap<Service, u64>,
-    pub(crate) during: BTreeMap<Service, u64>,
-    pub(crate) answers: String,
-    pub(crate) honest: Count,
-    pub(crate) drained: Duration,
-    /// Permissions of the services' roles that were not used.
-    pub(crate) spared: Vec<String>,
 }
 
 impl Stage {
@@ -160,6 +147,7 @@ impl Stage {
             fleet,
             answers,
             honesty,
+            report: Report::default(),
             seed,
             chance,
             crowd,
@@ -246,41 +234,67 @@ impl Stage {
     }
 
     /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that
-    /// has to find nothing, and a graceful stop.
-    pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
-        self.engines.calm();
+    /// has to find nothing, and a graceful stop. Returns the report.
+    pub(crate) async fn judge(self) -> anyhow::Result<Report> {
+        let Self { engines, fleet, honesty, report, .. } = &self;
+        engines.calm();
         self.all_well()?;
         self.fall_silent().await;
-        self.fleet.ready().await?;
-        self.engines.without_ghosts().await?;
+        fleet.ready().await?;
+        engines.without_ghosts().await?;
         self.counted().await?;
         let (said, truth) = {
             let ledger = self.ledger.lock();
             (ledger.said, ledger.truth())
         };
         let abroad = self.abroad.as_deref();
-        let compared = laws::judge(&self.engines, abroad, &self.fleet, &truth).await?;
-        let recount = laws::audit(&self.fleet.launcher).await?;
+        let compared = laws::judge(engines, abroad, fleet, &truth).await?;
+        let recount = laws::audit(&fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount read {} rows, expected {compared:?}", recount.rows);
-        laws::judge(&self.engines, abroad, &self.fleet, &truth).await.context("after the recount")?;
+        laws::judge(engines, abroad, fleet, &truth).await.context("after the recount")?;
         self.stop_readers().await;
-        self.fleet.all_running()?;
-        self.answers.judge()?;
-        let during = self.fleet.memory();
-        let drained = self.fleet.stop().await?;
+        self.all_well()?;
+        for (service, during) in fleet.memory() {
+            let Some(before) = self.before.get(&service) else { continue };
+            let [before, during] = [before >> 20, during >> 20];
+            report.note(format!("memory of a {service:<10} {before} MiB before, peak {during} MiB"));
+        }
+        let drained = fleet.stop().await?;
         ensure!(drained < GRACE, "a process took {drained:?} to stop");
-        ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
-        let refused = self.engines.emulator.refused();
-        ensure!(refused.is_empty(), "infra/roles.yaml does not allow actions of a service: {refused:?}");
-        let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
-        let spared = self.engines.emulator.unused_grants().into_iter().filter(ours).collect();
         well(&self.tasks)?;
-        let answers = self.answers.to_string();
-        let honest = self.honesty.verdict()?;
+        report.found("answers of the api", &self.answers);
+        let Count { answers, exact, lies } = honesty.verdict()?;
+        report.found("counts answered", format!("{answers}, {exact} exact, {lies} wrong"));
         let doubtful = truth.doubtful();
-        let before = self.before;
-        Ok(Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared })
+        report.found("events produced", format!("{said}, {doubtful} amounts without acknowledgement"));
+        report.found("rows equal the events", format!("{} rows, {} of them cells", compared.rows, compared.cells));
+        let equal = format!("{} counters, also in the api's answers, all exact", compared.counters);
+        report.found("counts equal the rows", equal);
+        let cached = engines.redis().map(|_| format!("{} counters, none stale", compared.cached));
+        report.found("cached", cached.unwrap_or_else(|| "not tested: redis-server is not installed".to_owned()));
+        let took = recount.took.as_secs_f64();
+        report.found("a recount found no drift", format!("{} rows, {took:.1} s", recount.rows));
+        let (drained, grace) = (drained.as_secs_f64(), GRACE.as_secs());
+        report.found("stopped gracefully", format!("all with exit code 0, in at most {drained:.1} s of {grace} s"));
+        self.requests_were_lawful()?;
+        Ok(self.report)
+    }
+
+    /// The emulator has not panicked, and has refused a service nothing that it needs.
+    fn requests_were_lawful(&self) -> anyhow::Result<()> {
+        let Self { engines, report, .. } = self;
+        ensure!(engines.emulator.stats().panics == 0, "the emulator panicked");
+        let refused = engines.emulator.refused();
+        ensure!(refused.is_empty(), "infra/roles.yaml does not allow actions of a service: {refused:?}");
+        if engines.roles == Roles::Ignored {
+            return Ok(());
+        }
+        let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
+        let unused: Vec<String> = engines.emulator.unused_grants().into_iter().filter(ours).collect();
+        report.found("roles (infra/roles.yaml)", format!("0 refused, {} grants unused", unused.len()));
+        unused.into_iter().for_each(|grant| report.note(format!("  {grant}")));
+        Ok(())
     }
 }
 

@@ -64,7 +64,7 @@ impl Load {
 
     /// The number of likes that are not in the rows yet.
     pub(super) fn behind(&self) -> u64 {
-        self.said() - self.rows.there()
+        self.said().saturating_sub(self.rows.there())
     }
 
     /// Produces the likes of one period.
@@ -124,8 +124,7 @@ pub(super) struct Rows(Arc<Mutex<Found>>);
 struct Found {
     /// The post of each like, in order.
     said: Vec<u32>,
-    /// Whether each like is a row.
-    is_there: Vec<bool>,
+    /// The number of likes that are rows.
     there: u64,
     /// The sum of all counts.
     counted: i64,
@@ -144,8 +143,8 @@ impl Rows {
             };
             // Other items of the table, such as the markers of recounts.
             let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
-            let is_new = changed.old.is_none();
-            kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref());
+            let row = changed.new.as_ref().filter(|_| changed.old.is_none());
+            kept.0.lock().note(nth, row);
         })?;
         let kept = rows.clone();
         emulator.watch("like_counts", move |changed| {
@@ -171,16 +170,12 @@ impl Rows {
 impl Found {
     /// Records a new row of the user of the `nth` like; `None` stands for any other change.
     fn note(&mut self, nth: usize, row: Option<&Item>) {
-        if self.is_there.len() <= nth {
-            self.is_there.resize(nth + 1, false);
-        }
         let post = row.and_then(|row| row.text("pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
         let post = post.and_then(|(post, _)| post.parse().ok());
-        if post.is_none() || post != self.said.get(nth).copied() || self.is_there[nth] {
+        if post.is_some() && post == self.said.get(nth).copied() {
+            self.there += 1;
+        } else {
             self.wrong += 1;
-            return;
         }
-        self.is_there[nth] = true;
-        self.there += 1;
     }
 }

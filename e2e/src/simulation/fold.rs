@@ -357,6 +357,3 @@ fn member_of(stored: Option<Stored>) -> Option<(Version, Option<u64>)> {
         Stored::Cell(_) => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

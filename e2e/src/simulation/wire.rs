@@ -258,14 +258,3 @@ impl Tampered {
         Some(Position { at, filter, ladder, last })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_signature_is_read() {
-        assert_eq!(signed_at("20231114T221320Z"), Some(UnixMillis(1_700_000_000_000)));
-        assert_eq!(signed_at("today"), None);
-    }
-}

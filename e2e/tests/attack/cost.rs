@@ -25,18 +25,13 @@ fn events() -> impl Iterator<Item = (String, String, &'static str)> {
     })
 }
 
-/// The resulting likes by post.
+/// The resulting likes by post. No like is undone twice.
 fn likes() -> BTreeMap<String, i64> {
-    let mut liked: BTreeMap<String, std::collections::BTreeSet<String>> = BTreeMap::new();
-    for (post, user, action) in events() {
-        let users = liked.entry(post).or_default();
-        if action == "like" {
-            users.insert(user)
-        } else {
-            users.remove(&user)
-        };
+    let mut likes = BTreeMap::new();
+    for (post, _, action) in events() {
+        *likes.entry(post).or_default() += if action == "like" { 1 } else { -1 };
     }
-    liked.into_iter().map(|(post, users)| (post, i64::try_from(users.len()).expect("a few thousand"))).collect()
+    likes
 }
 
 /// The figures of a pipeline that only has likes. All events are in the log when the consumer starts, so a like followed by
@@ -61,7 +56,7 @@ async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
             pipeline.clock.sleep(Duration::from_millis(10)).await;
         }
     }
-    let [consumer, streamer] = pipeline.meters.each_ref().map(tally_e2e::meter::Meter::take);
+    let [consumer, streamer] = pipeline.meters.each_ref().map(tally_e2e::meter::Meter::counted);
     let named =
         |calls: &[(&str, u64)]| calls.iter().map(|(operation, calls)| ((*operation).to_owned(), *calls)).collect();
     let calls: BTreeMap<String, u64> = named(&[
@@ -107,7 +102,7 @@ async fn under_load_every_like_becomes_one_row_and_is_counted_once() {
     };
     let outcome = scale.course().await.unwrap();
     assert_eq!((outcome.said, outcome.wrong_counts, outcome.wrong_rows), (12_000, 0, 0));
-    assert!(outcome.asked[0].throttled("BatchExecuteStatement") > 0, "{outcome}");
+    assert!(outcome.asked[0].throttled > 0, "{outcome}");
     assert!(outcome.behind > 0 && outcome.staleness.iter().any(|age| !age.is_zero()), "{outcome}");
 }
 
@@ -122,13 +117,16 @@ async fn ten_thousand_views_per_second_of_one_post_share_rows_by_at_least_a_hund
     let value = Some(&br#"{"post_id":"viral","action":"view"}"#[..]);
     let view = Outgoing { topic: TOPIC, partition: Some(0), key: None, value, headers: &[] };
     // The consumer has its partitions after a second.
+    let mut before = 0;
     for second in 0..5 {
         for _ in 0..100 {
             (0..100).for_each(|_| _ = pipeline.broker.append(view, pipeline.clock.now()).unwrap());
             pipeline.clock.sleep(Duration::from_millis(10)).await;
         }
-        let [_, _, cells] = pipeline.meters[0].take().rows;
+        let [_, _, all] = pipeline.meters[0].counted().rows;
+        let cells = all - before;
         assert!(second == 0 || (1..=100).contains(&cells), "{cells} cells were written for 10,000 views");
+        before = all;
     }
     pipeline.stop().await;
 }

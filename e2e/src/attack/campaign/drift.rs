@@ -3,6 +3,7 @@
 //! how much the staleness of counts grows during a recount.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use crate::attack::campaign::{Actions, Extent, Recoveries};
+use crate::attack::campaign::Extent;
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
 use crate::attack::load::{self, send_all};
 use crate::attack::stage::{SETTLES, Stage};
-use crate::simulation::honest::Honesty;
+use crate::simulation::honest::{Count, Honesty};
 use crate::simulation::{Draws, events};
 
 /// How many counts are changed, and by how much: more than their rows change, and less than a recount refuses to correct.
@@ -46,7 +47,7 @@ const COUNTED: Duration = Duration::from_secs(60);
 /// How long staleness is measured before each recount.
 const BEFORE: Duration = Duration::from_secs(15);
 
-pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
     let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
     let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
@@ -67,17 +68,20 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions
         strict: Honesty::of(vec![stage.engines.history.clone()], SETTLES, Duration::ZERO),
     });
     let rounds = async {
-        let actions = rounds(stage, extent, &posts, &corrections, &ages).await;
+        let ended = rounds(stage, extent, &posts, &corrections, &ages).await;
         over.request();
-        actions
+        ended
     };
     let probes = (0..PROBES).map(|nth| probe(stage, nth, &ages, over.stop()));
     let reads = readers.iter().map(|reader| reader.read(over.stop()));
-    let (mut actions, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
     cached.stop().await?;
     uncached.stop().await?;
-    actions.notes.extend(readers.iter().map(Reader::told));
-    Ok(actions)
+    for Reader { of, strict, .. } in &readers {
+        let Count { answers, exact, .. } = strict.count();
+        stage.report.note(format!("a reader {of:<18} {answers} answers, {exact} exact, no lie"));
+    }
+    Ok(())
 }
 
 async fn rounds(
@@ -86,13 +90,13 @@ async fn rounds(
     posts: &[CounterId],
     corrections: &Corrections,
     ages: &Ages,
-) -> anyhow::Result<Actions> {
-    let (mut actions, mut before, mut meanwhile) = (Actions::default(), Recoveries::default(), Recoveries::default());
+) -> anyhow::Result<()> {
+    let (report, [before, meanwhile]) = (&stage.report, ["staleness before", "staleness during a recount"]);
     for _ in 0..extent.rounds {
         let quiet = Instant::now();
         sleep(BEFORE).await;
         let began = drift(stage, posts, corrections).await?;
-        before.merge(between(ages, quiet, began));
+        note_ages(stage, before, ages, quiet..began);
         let corrected = async {
             until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in()).await?;
             anyhow::Ok(Instant::now())
@@ -100,17 +104,15 @@ async fn rounds(
         let (took, ended) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         let slowest = corrections.slowest(began);
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
-        actions.recovered("corrected", slowest);
-        actions.recovered("recount ended", took);
-        meanwhile.merge(between(ages, began, ended));
+        report.recovered("corrected", slowest);
+        report.recovered("recount ended", took);
+        note_ages(stage, meanwhile, ages, began..ended);
         stage.all_well()?;
     }
-    let more = meanwhile.percentile(99).as_secs_f64() - before.percentile(99).as_secs_f64();
-    actions.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
-    actions.notes.push(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * more));
-    actions.all("staleness before", before);
-    actions.all("staleness during a recount", meanwhile);
-    Ok(actions)
+    let more = report.percentile(meanwhile, 99).as_secs_f64() - report.percentile(before, 99).as_secs_f64();
+    report.note(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
+    report.note(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * more));
+    Ok(())
 }
 
 /// Changes the count of each of `posts` by hand, and returns the time of the last change.
@@ -216,21 +218,15 @@ impl Reader<'_> {
         }
         Ok(())
     }
-
-    /// A summary for the report.
-    fn told(&self) -> String {
-        let count = self.strict.count();
-        format!("a reader {:<18} {} answers, {} exact, no lie", self.of, count.answers, count.exact)
-    }
 }
 
 /// When each like of a probe was acknowledged by Kafka, and how long after that it was counted.
 type Ages = Mutex<Vec<(Instant, Duration)>>;
 
-fn between(ages: &Ages, from: Instant, until: Instant) -> Recoveries {
-    let mut between = Recoveries::default();
-    ages.lock().iter().filter(|(said, _)| (from..until).contains(said)).for_each(|(_, age)| between.add(*age));
-    between
+/// Reports how late the likes were counted that were acknowledged during `span`.
+fn note_ages(stage: &Stage, what: &str, ages: &Ages, span: Range<Instant>) {
+    let ages = ages.lock();
+    ages.iter().filter(|(said, _)| span.contains(said)).for_each(|(_, age)| stage.report.recovered(what, *age));
 }
 
 /// Likes its own post, one like after the other, and requests the count until it includes the like.

@@ -7,10 +7,10 @@ use futures_util::future::try_join_all;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Actions, Extent};
+use crate::attack::campaign::Extent;
 use crate::attack::engines::Dependency;
 use crate::attack::fleet::Service;
-use crate::attack::proxy::{Effects, Mode, Proxy};
+use crate::attack::proxy::{Mode, Proxy};
 use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
@@ -22,18 +22,18 @@ const CUT: u64 = 20_000;
 
 const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
 
-pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             for kind in KINDS {
-                weather(stage, proxy, kind, *dependency, extent.span).await?;
+                let weather = format!("{} {kind}", dependency.name());
+                storm(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
                 stage.all_well()?;
-                actions.recovered(format!("{} {kind}", dependency.name()), caught_up(stage).await?);
+                stage.report.recovered(weather, caught_up(stage).await?);
             }
         }
     }
-    Ok(actions)
+    Ok(())
 }
 
 /// Waits until both logs have caught up, side by side.
@@ -42,33 +42,17 @@ async fn caught_up(stage: &Stage) -> anyhow::Result<Duration> {
     Ok(rows.max(counts))
 }
 
-/// Fails if a fault had no effect since `before`.
-fn felt(proxy: &Proxy, before: Effects, mode: Mode) -> anyhow::Result<()> {
-    let effects = proxy.effects().since(before);
-    ensure!(effects.felt(mode), "it had no effect: {effects:?}");
-    Ok(())
-}
-
 /// Applies one network fault for a while.
-async fn weather(
-    stage: &Stage,
-    proxy: &Proxy,
-    kind: &str,
-    dependency: Dependency,
-    span: Duration,
-) -> anyhow::Result<()> {
-    let (before, until) = (proxy.effects(), Instant::now() + span);
-    let mut mode = Mode::Pass;
-    while Instant::now() < until {
-        mode = drawn(stage, kind);
+async fn storm(stage: &Stage, proxy: &Proxy, kind: &str, span: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + span;
+    while Instant::now() < end {
+        let mode = drawn(stage, kind);
         proxy.set(mode);
         let pause = if matches!(mode, Mode::Cut { .. }) { MOVED } else { span };
-        stage.clock.sleep(pause.min(until.duration_since(Instant::now()))).await;
+        stage.clock.sleep(pause.min(end.duration_since(Instant::now()))).await;
     }
     // Idle connections notice nothing, so there may have to be a request first.
-    let felt = async || proxy.effects().since(before).felt(mode);
-    let weather = format!("{} to feel {kind}", dependency.name());
-    tally_testkit::until(&weather, Duration::from_secs(20), felt).await?;
+    until("the fault to have an effect", Duration::from_secs(20), async || proxy.is_felt()).await?;
     proxy.calm();
     Ok(())
 }
@@ -84,24 +68,23 @@ fn drawn(stage: &Stage, kind: &str) -> Mode {
     }
 }
 
-pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
     for (dependency, proxy) in &stage.engines.proxies {
         for (kind, mode) in kinds {
-            let (before, weather) = (proxy.effects(), format!("{} {kind}", dependency.name()));
+            let weather = format!("{} {kind}", dependency.name());
             proxy.set(mode);
             named(stage, *dependency).await.with_context(|| weather.clone())?;
             stage.clock.sleep(extent.span).await;
-            felt(proxy, before, mode).with_context(|| weather.clone())?;
+            ensure!(proxy.is_felt(), "{weather}: it had no effect");
             proxy.calm();
             stage.all_well()?;
             let recovery = caught_up(stage).await?;
             ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
-            actions.recovered(weather, recovery);
+            stage.report.recovered(weather, recovery);
         }
     }
-    Ok(actions)
+    Ok(())
 }
 
 /// A process that cannot work without the dependency is not ready and names it. Every process can work without the cache.
@@ -127,14 +110,13 @@ async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
             stage.fleet.launcher.change(&["audit", "start"]).await?;
-            let before = proxy.effects();
+            let weather = format!("silent {}", dependency.name());
             proxy.set(Mode::Blackhole);
             // This is long enough for every service to have sent a request without an answer.
             stage.clock.sleep(extent.span).await;
@@ -143,16 +125,16 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             let all = stage.fleet.slots.iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
             let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
-                actions.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
+                stage.report.recovered(format!("{}, {weather}", slot.service), took);
                 stage.fleet.refill(slot)?;
             }
-            felt(proxy, before, Mode::Blackhole).with_context(|| format!("silent {}", dependency.name()))?;
+            ensure!(proxy.is_felt(), "{weather}: it had no effect");
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
             caught_up(stage).await?;
-            actions.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
+            stage.report.recovered(format!("all again, {weather}"), began.elapsed());
         }
     }
-    Ok(actions)
+    Ok(())
 }

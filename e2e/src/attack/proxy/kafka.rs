@@ -65,29 +65,3 @@ impl Frames<'_> {
         self.partial.drain(..whole).collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(parts: &[&[u8]]) -> Vec<u8> {
-        let body = parts.concat();
-        [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
-    }
-
-    #[test]
-    fn every_address_is_replaced_whatever_pieces_the_answers_arrive_in() {
-        let advertised = Advertised::new(40_001, 40_002);
-        let [said, instead] = [advertised.said, advertised.instead];
-        let other = Advertised::new(40_003, 0).said;
-        let answers = |place: &[u8]| {
-            [answer(&[b"ab", place, place, b"127.0.0.1"]), answer(&[]), answer(&[&other, place, b"1"])].concat()
-        };
-        let (given, expected) = (answers(&said), answers(&instead));
-        for size in 1..=given.len() {
-            let mut frames = advertised.frames();
-            let got: Vec<u8> = given.chunks(size).flat_map(|piece| frames.take(piece)).collect();
-            assert_eq!(got, expected, "in pieces of {size}");
-        }
-    }
-}
