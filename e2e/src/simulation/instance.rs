@@ -127,10 +127,10 @@ impl Slot {
             asked: Asked::default(),
             beyond: (mutant == Some(Mutant::CommittedBeyond) && self.role == Role::Consumer).then(Beyond::default),
         };
-        let mut wire = Wire::new(&self.name, &world.emulator, world.clock, &world.trace, &world.coverage);
+        let mut wire = Wire::new(&self.name, world.clock, &world.trace, &world.coverage);
         wire.gate = process.wire.clone();
         wire.tampered = mutant.map(|mutant| Tampered::of(mutant, &process));
-        let connection = Connection::in_process(&settings(), wire, world.clock.now());
+        let connection = Connection::in_process(&settings(), wire.client(&world.emulator), world.clock.now());
         let (tasks, gates) = (Standstill::default(), (process.wire.clone(), process.log.clone()));
         let process = Apps { process, part: self.part(profile), profile, chance, connection: &connection };
         let running = match self.role {

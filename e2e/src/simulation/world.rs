@@ -91,7 +91,7 @@ impl World {
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
         let (trace, coverage) = (Trace::new(), Coverage::default());
         let clock = Clock::starting_at(BEGAN);
-        let wire = Wire::new("observer", &emulator, clock, &trace, &coverage);
+        let wire = Wire::new("observer", clock, &trace, &coverage).client(&emulator);
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
         let (history, registers) = (History::dated(profile.partitions), Registers::of(&emulator)?);

@@ -168,7 +168,7 @@ async fn every_request_gets_an_expected_answer() {
 }
 
 /// Sends a request, reads to the end, and returns the status if there is one.
-async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u16> {
+pub(crate) async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // The server may close the connection before everything is written.
     let _ = stream.write_all(request).await;
