@@ -15,8 +15,8 @@ use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::ensure_tables;
-use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::time::UnixMillis;
+use tally_adapters::kafka;
+use tally_core::ids::PostId;
 use tally_service::parse_duration;
 use tally_testkit::until;
 use tokio::time::Instant;
@@ -25,6 +25,7 @@ use crate::attack::campaign::reported;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
 use crate::attack::ledger::{all_counters, definitions};
+use crate::attack::load::send_all;
 use crate::attack::stage::{Ground, Stage, Under};
 use crate::simulation::events;
 use crate::tables;
@@ -114,15 +115,11 @@ async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
     by_hand(engines, "UpdateTable", json!({"TableName": table, "DeletionProtectionEnabled": true})).await
 }
 
-/// The rows of one request, and the rows that may be put before they are counted.
-const BATCH: u8 = 25;
+/// The likes that may be produced before they are counted.
 const AHEAD: u64 = 20_000;
 
 /// The number of users, of which each post's likes are a part.
 const USERS: u64 = 1_000;
-
-/// The time of every like that is put by hand.
-const SINCE: UnixMillis = UnixMillis(5);
 
 /// How long processes may take to notice a missing table. They check every second, and the processors may be busy.
 const NOTICED: Duration = Duration::from_secs(10);
@@ -133,7 +130,7 @@ const RECOUNTED: Duration = Duration::from_secs(7_200);
 /// Loses the counts of `posts` posts and of the posts of the load.
 async fn lose_counts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
-    put_rows(stage, posts).await?;
+    like_posts(stage, posts).await?;
     let counters = stage.engines.emulator.stats().tables["like_counts"].items;
     stage.report.tell(format!("{counters} items of like_counts after {}", spent(began)));
 
@@ -183,30 +180,19 @@ async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     Ok(asked)
 }
 
-/// Puts a row of each post by hand, as fast as they are counted.
-async fn put_rows(stage: &Stage, posts: u64) -> anyhow::Result<()> {
-    for first in (0..posts).step_by(usize::from(BATCH)) {
-        let end = posts.min(first + u64::from(BATCH));
-        let rows: Vec<Value> = (first..end).map(|nth| row(stage, nth)).collect::<Result<_, _>>()?;
-        by_hand(&stage.engines, "BatchWriteItem", json!({"RequestItems": {"likes": rows}})).await?;
-        if end.is_multiple_of(AHEAD) {
-            stage.caught_up(Service::Streamer).await?;
-        }
+/// Likes each of so many posts once, as fast as likes are counted.
+async fn like_posts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
+    let producer = kafka::Producer::new(&kafka::Settings::plaintext(&stage.engines.broker.to_string()))?;
+    for first in (0..posts).step_by(usize::try_from(AHEAD)?) {
+        let like = |nth| {
+            let post = PostId::new(&format!("b-{nth}")).context("an id")?;
+            Ok(stage.ledger.lock().like(&post, &events::user(nth % USERS)))
+        };
+        let likes = (first..posts.min(first + AHEAD)).map(like).collect::<anyhow::Result<_>>()?;
+        send_all(producer.clone(), stage.ledger.clone(), likes).await?;
+        stage.counted().await?;
     }
-    stage.caught_up(Service::Streamer).await?;
     Ok(())
-}
-
-fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
-    let (post, user) = (PostId::new(&format!("b-{nth}")).context("an id")?, events::user(nth % USERS));
-    let counter = CounterId::likes(post);
-    let pk = RowKey::of(&counter, user.as_str(), ShardCount::DEFAULT).to_string();
-    let (id, post) = (user.as_str(), counter.post.to_string());
-    let item = json!({
-        "pk": {"S": pk}, "user_id": {"S": id}, "post_id": {"S": post}, "liked_at": {"N": SINCE.0.to_string()},
-    });
-    stage.ledger.lock().put(counter, &user, SINCE);
-    Ok(json!({"PutRequest": {"Item": item}}))
 }
 
 /// Deletes a table, and creates it anew.

@@ -6,23 +6,18 @@ mod load;
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
-use tally_adapters::dynamodb::Consistency;
-use tally_core::ids::CounterId;
 use tally_emulator::{Config, Latency};
 
 use crate::attack::report::percentile;
 use crate::meter::{Counted, Meter};
 use crate::pipeline::{Pipeline, Sizes};
-use crate::scale::load::{Load, Rows};
+use crate::scale::load::Load;
 use crate::simulation::command::line;
 
 /// The period of the load.
 const TICK: Duration = Duration::from_millis(10);
-
-/// The number of counters that one request reads.
-const TOGETHER: usize = 100;
 
 /// How long after the load everything must be counted.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -116,7 +111,7 @@ impl Scale {
     /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
         let pipeline = Pipeline::new(self.sizes()).await;
-        let load = Load::new(self.posts, self.rate, self.partitions, Rows::of(&pipeline.emulator)?);
+        let load = Load::new(self.posts, self.rate, self.partitions, &pipeline.emulator)?;
         Run { scale: self, pipeline, load, outcome: Outcome::default() }.whole().await
     }
 
@@ -156,9 +151,8 @@ impl Run {
             }
         }
         let drained = self.rest().await?;
-        let wrong_counts = self.wrong_counts().await?;
         let Self { pipeline, load, outcome, .. } = self;
-        let (said, wrong_rows) = (load.said(), load.rows.wrong());
+        let (said, [wrong_counts, wrong_rows]) = (load.said(), load.wrong());
         let asked = pipeline.meters.each_ref().map(Meter::counted);
         pipeline.stop().await;
         Ok(Outcome { said, drained, asked, wrong_counts, wrong_rows, ..outcome })
@@ -166,24 +160,23 @@ impl Run {
 
     /// Produces one second of load, and samples the counts.
     async fn second(&mut self) -> anyhow::Result<()> {
+        let Self { pipeline, load, outcome, .. } = self;
         let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
         for tick in 0..ticks {
-            self.load.produce(&self.pipeline.broker, self.pipeline.clock.now(), tick, ticks)?;
-            self.pipeline.clock.sleep(TICK).await;
+            load.produce(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
+            pipeline.clock.sleep(TICK).await;
             if tick % 10 == 9 {
-                let likes = self.likes(&self.load.looked_at()).await?;
-                let ages = self.load.ages(likes.into_iter(), self.pipeline.clock.now());
-                self.outcome.staleness.extend(ages);
+                outcome.staleness.extend(load.ages(pipeline.clock.now()));
             }
-            self.outcome.behind = self.outcome.behind.max(self.load.behind());
+            outcome.behind = outcome.behind.max(load.behind());
         }
         Ok(())
     }
 
     fn row(&mut self, second: u64) -> anyhow::Result<()> {
         let Self { scale, pipeline, load, outcome } = self;
-        let looks = usize::try_from(scale.every).unwrap_or(1) * 10 * load.looked_at().len();
-        let latest = &outcome.staleness[outcome.staleness.len().saturating_sub(looks)..];
+        let looks = outcome.staleness.len() / usize::try_from(second / scale.every).unwrap_or(1);
+        let latest = &outcome.staleness[outcome.staleness.len() - looks..];
         let asked = pipeline.meters.each_ref().map(Meter::counted);
         let before = std::mem::replace(&mut outcome.asked, asked);
         let [consumers, before] = [&outcome.asked[0], &before[0]];
@@ -201,36 +194,16 @@ impl Run {
 
     /// Waits until every like is a row and counted, and returns how long that took.
     async fn rest(&self) -> anyhow::Result<Duration> {
-        let (Self { pipeline, load, .. }, rows) = (self, &self.load.rows);
-        let ended = pipeline.clock.now();
+        let Self { pipeline: Pipeline { clock, .. }, load, .. } = self;
+        let ended = clock.now();
         loop {
-            let (said, there, counted) = (load.said(), rows.there(), rows.counted());
-            let waited = pipeline.clock.now().since(ended);
-            if there.min(counted) >= said {
+            let (behind, uncounted, waited) = (load.behind(), load.uncounted(), clock.now().since(ended));
+            if behind == 0 && uncounted == 0 {
                 return Ok(waited);
             }
-            ensure!(waited < PATIENCE, "{there} rows and {counted} counted of {said} after {waited:?}");
-            pipeline.clock.sleep(Duration::from_millis(100)).await;
+            ensure!(waited < PATIENCE, "after {waited:?}, {behind} likes are no rows, and {uncounted} are not counted");
+            clock.sleep(Duration::from_millis(100)).await;
         }
-    }
-
-    async fn wrong_counts(&self) -> anyhow::Result<u64> {
-        let mut wrong = 0;
-        for said in self.load.counts().chunks(TOGETHER) {
-            let ids: Vec<_> = said.iter().map(|(id, _)| id.clone()).collect();
-            let likes = self.likes(&ids).await?;
-            wrong += said.iter().zip(likes).filter(|((_, said), counted)| said != counted).count() as u64;
-        }
-        Ok(wrong)
-    }
-
-    /// The values of counters. One that is missing or cannot be read counts as 0.
-    async fn likes(&self, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
-        let counters = &self.pipeline.tables.counters;
-        let read = counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
-        let likes =
-            |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
-        Ok(ids.iter().map(likes).collect())
     }
 }
 

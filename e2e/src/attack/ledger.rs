@@ -118,13 +118,8 @@ impl Ledger {
         self.said += 1;
         let definition = self.definitions.named("likes").expect("every deployment has likes");
         let value = encode(definition, post, Direction::Add, Said::Member(user), None, at).expect("it has that action");
-        self.put(counter, user, at);
+        self.last.insert((counter, user.as_str().to_owned()), Some(at));
         Unsent { key: Some(post.as_bytes().to_vec()), value, amount: None }
-    }
-
-    /// A row was put by hand.
-    pub(crate) fn put(&mut self, counter: CounterId, user: &UserId, since: UnixMillis) {
-        self.last.insert((counter, user.as_str().to_owned()), Some(since));
     }
 
     /// The event was acknowledged at this position of the log.

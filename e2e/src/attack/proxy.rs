@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::attack::engines::Dependency;
-use crate::attack::proxy::kafka::Advertised;
+use crate::attack::proxy::kafka::{Frames, Ports};
 
 /// What a proxy does with the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: Mutex<SocketAddr>,
-    advertised: Option<Advertised>,
+    advertised: Option<Ports>,
     weather: watch::Sender<Weather>,
 }
 
@@ -82,7 +82,7 @@ impl Proxy {
     pub(crate) async fn start(tasks: &Host, of: Dependency, target: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for a proxy")?;
         let address = listener.local_addr()?;
-        let advertised = (of == Dependency::Kafka).then(|| Advertised::new(target.port(), address.port()));
+        let advertised = (of == Dependency::Kafka).then(|| [target.port(), address.port()]);
         let weather = watch::Sender::new(Weather { mode: Mode::Pass, is_felt: false });
         let shared = Arc::new(Shared { target: Mutex::new(target), advertised, weather });
         let serving = Arc::clone(&shared);
@@ -140,7 +140,7 @@ impl Shared {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let up = self.pump(from_client, to_server, None, &passed);
-        let down = self.pump(from_server, to_client, self.advertised.as_ref(), &passed);
+        let down = self.pump(from_server, to_client, self.advertised, &passed);
         if tokio::try_join!(up, down).is_err() {
             self.feel(|mode| matches!(mode, Mode::Reset | Mode::Cut { .. }));
             // Closing with zero linger resets the connection.
@@ -161,11 +161,11 @@ impl Shared {
         &self,
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
-        advertised: Option<&Advertised>,
+        advertised: Option<Ports>,
         passed: &AtomicU64,
     ) -> Result<(), Broken> {
         let mut weather = self.weather.subscribe();
-        let mut frames = advertised.map(Advertised::frames);
+        let mut frames = advertised.map(Frames::new);
         let mut piece = vec![0; PIECE];
         loop {
             let read = unless_reset(&mut weather, from.read(&mut piece)).await?.map_err(|_| Broken)?;

@@ -109,7 +109,7 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let tasks = Host::new("attack");
         let engines = Arc::new(Engines::start(&tasks, broker, roles, under.redis, &[]).await?);
-        let fleet = Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?;
+        let fleet = Fleet::start(Launcher::new(program, &engines), members).await?;
         Self::over(tasks, engines, fleet, seed, under, None).await
     }
 

@@ -127,7 +127,7 @@ impl Regions {
         let others = [1, 0].map(|other| Arc::clone(&engines[other].1));
         let (mut stages, mut seed) = (Vec::new(), ground.seed);
         for (nth, ((tasks, engines), other)) in engines.into_iter().zip(others).enumerate() {
-            let launcher = Launcher::new(program.to_owned(), &engines)?;
+            let launcher = Launcher::new(program, &engines);
             launcher.tell("TALLY_REGION_NAME", NAMES[nth]);
             launcher.tell("TALLY_REMOTE", &format!("{}={}", NAMES[1 - nth], COPIES[1 - nth]));
             let fleet = Fleet::start(launcher, 2).await?;
