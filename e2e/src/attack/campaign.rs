@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::attack::engines::Roles;
 use crate::attack::stage::{Ground, Stage, Under};
+use crate::simulation::name_of;
 
 /// The longest outage with the in-process Kafka. Clients give up and ask again. When a black hole then delivers the requests of
 /// minutes at once, a second request of one member to join a group fails an assertion in that Kafka and ends this process.
@@ -87,7 +88,7 @@ impl Campaign {
 
 impl fmt::Display for Campaign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_possible_value().iter().try_for_each(|value| f.write_str(value.get_name()))
+        f.write_str(&name_of(self))
     }
 }
 

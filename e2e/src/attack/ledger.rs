@@ -28,7 +28,7 @@ const SUM: &str = "views";
 pub(crate) type Weights = BTreeMap<(String, String), i64>;
 
 /// A member of a set.
-pub(crate) type Place = (CounterId, String);
+type Place = (CounterId, String);
 
 /// The counters of every post: likes, retweets, replies and views.
 pub(crate) fn definitions() -> Definitions {
@@ -53,9 +53,9 @@ impl Unsent {
 }
 
 /// All events: the last one of each member, the sum in each partition, and the end of each partition's log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    crowd: Crowd,
+    pub(crate) crowd: Crowd,
     /// The share of events that add to a sum, in percent.
     amounts: u64,
     chance: Chance,
@@ -138,24 +138,11 @@ impl Ledger {
         }
     }
 
-    /// The expected result of all events.
-    pub(crate) fn truth(&self) -> Truth {
-        let members = self.last.iter().filter_map(|(place, since)| Some((place.clone(), (*since)?))).collect();
-        Truth { crowd: self.crowd, members, sums: self.sums.clone(), doubtful: self.doubtful.clone() }
+    /// When the last event put a member into a set, unless it took the member out.
+    pub(crate) fn since(&self, counter: &CounterId, member: &str) -> Option<UnixMillis> {
+        self.last.get(&(counter.clone(), member.to_owned())).copied().flatten()
     }
-}
 
-/// The expected result of all events: the members with their times, and the sums of each partition.
-#[derive(Clone, Debug)]
-pub(crate) struct Truth {
-    /// The posts and users of the events.
-    pub(crate) crowd: Crowd,
-    pub(crate) members: BTreeMap<Place, UnixMillis>,
-    sums: BTreeMap<(CounterId, u32), i64>,
-    doubtful: BTreeMap<CounterId, Vec<i64>>,
-}
-
-impl Truth {
     /// The number of amounts that may or may not be in the log.
     pub(crate) fn doubtful(&self) -> usize {
         self.doubtful.values().map(Vec::len).sum()
@@ -165,7 +152,8 @@ impl Truth {
     fn rows(&self, shards: ShardCount) -> Weights {
         let row = |(counter, member): &Place| (RowKey::of(counter, member, shards).to_string(), member.clone());
         let cells = self.sums.iter().map(|((counter, partition), n)| (cell(counter, *partition, shards), *n));
-        self.members.keys().map(|place| (row(place), 1)).chain(cells).collect()
+        let members = self.last.iter().filter(|(_, since)| since.is_some());
+        members.map(|(place, _)| (row(place), 1)).chain(cells).collect()
     }
 
     /// Checks the rows: each member's is in its shard, and each cell has the acknowledged amounts of its partition. A sum may
@@ -228,14 +216,14 @@ mod tests {
         for (unsent, partition) in said.iter().zip((0..12).cycle()) {
             ledger.written(unsent, partition, 0);
         }
-        let (truth, rows) = (ledger.truth(), ledger.truth().rows(SHARDS));
-        truth.is_in(&rows, SHARDS).unwrap();
+        let rows = ledger.rows(SHARDS);
+        ledger.is_in(&rows, SHARDS).unwrap();
         for row in rows.keys() {
             let mut wrong = rows.clone();
             *wrong.get_mut(row).unwrap() += 1;
-            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is one too many");
+            assert!(ledger.is_in(&wrong, SHARDS).is_err(), "{row:?} is one too many");
             wrong.remove(row);
-            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is missing");
+            assert!(ledger.is_in(&wrong, SHARDS).is_err(), "{row:?} is missing");
         }
         let doubtful = said.iter().find(|unsent| !unsent.may_be_repeated()).unwrap();
         ledger.unacknowledged(doubtful);
@@ -243,7 +231,7 @@ mod tests {
         for (more, holds) in [(0, true), (amount, true), (amount + 1, false)] {
             let mut rows = rows.clone();
             *rows.entry(cell(&counter, 3, SHARDS)).or_default() += more;
-            assert_eq!(ledger.truth().is_in(&rows, SHARDS).is_ok(), holds, "{more} more");
+            assert_eq!(ledger.is_in(&rows, SHARDS).is_ok(), holds, "{more} more");
         }
     }
 }

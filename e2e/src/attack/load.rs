@@ -113,10 +113,13 @@ struct Part {
 }
 
 impl Counted {
-    /// The answer about the likes of a post, if there is one.
+    fn of(answer: &Answer) -> anyhow::Result<Self> {
+        serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))
+    }
+
+    /// The answer about the likes of a post, with the parts of all Regions, if there is one.
     pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
-        let answer = http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?;
-        serde_json::from_str(&answer.body).ok()
+        Self::of(&http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?).ok()
     }
 
     /// How many Regions it names.
@@ -144,8 +147,8 @@ impl Counted {
 /// The answer about the likes of a post. A busy API claims nothing.
 pub(crate) async fn likes(address: SocketAddr, post: &PostId) -> anyhow::Result<Option<Count>> {
     let answer = http::get(address, &format!("/v1/posts/{post}/likes")).await;
-    let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(None) };
-    serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))
+    let answer = answer.filter(|answer| answer.status == 200);
+    answer.map(|answer| Ok(Counted::of(&answer)?.sum)).transpose()
 }
 
 /// The route of an answer with the parts of all Regions.
@@ -178,8 +181,7 @@ pub(crate) async fn read(
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
-                let counted: Result<Counted, _> = serde_json::from_str(&answer.body);
-                let counted = counted.with_context(|| format!("the answer is not a count: {answer:?}"))?;
+                let counted = Counted::of(answer)?;
                 ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
                 counted.judge(&honesty, &parts)?;
             }

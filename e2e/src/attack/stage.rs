@@ -10,7 +10,6 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tally_core::ids::PostId;
 use tally_service::{Chance, Clock, Host, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
@@ -19,7 +18,7 @@ use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws;
 use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{self, Answers, Parts, Shared, produce, read};
+use crate::attack::load::{Answers, Parts, Shared, produce, read};
 use crate::attack::report::Report;
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
@@ -189,12 +188,6 @@ impl Stage {
         self.caught_up(Service::Streamer).await.map(drop)
     }
 
-    /// The likes of a post according to the API; 0 if it is busy or starts.
-    pub(crate) async fn likes(&self, post: &PostId) -> anyhow::Result<i64> {
-        let Some(address) = self.fleet.api().public() else { return Ok(0) };
-        Ok(load::likes(address, post).await?.map_or(0, |count| count.value))
-    }
-
     /// Waits until this many more rows have been added or removed.
     pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
         let enough = self.engines.history.changes() + rows;
@@ -243,16 +236,13 @@ impl Stage {
         fleet.ready().await?;
         engines.without_ghosts().await?;
         self.counted().await?;
-        let (said, truth) = {
-            let ledger = self.ledger.lock();
-            (ledger.said, ledger.truth())
-        };
+        let ledger = self.ledger.lock().clone();
         let abroad = self.abroad.as_deref();
-        let compared = laws::judge(engines, abroad, fleet, &truth).await?;
+        let compared = laws::judge(engines, abroad, fleet, &ledger).await?;
         let recount = laws::audit(&fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount read {} rows, expected {compared:?}", recount.rows);
-        laws::judge(engines, abroad, fleet, &truth).await.context("after the recount")?;
+        laws::judge(engines, abroad, fleet, &ledger).await.context("after the recount")?;
         self.stop_readers().await;
         self.all_well()?;
         for (service, during) in fleet.memory() {
@@ -266,7 +256,7 @@ impl Stage {
         report.found("answers of the api", &self.answers);
         let Count { answers, exact, lies } = honesty.verdict()?;
         report.found("counts answered", format!("{answers}, {exact} exact, {lies} wrong"));
-        let doubtful = truth.doubtful();
+        let (said, doubtful) = (ledger.said, ledger.doubtful());
         report.found("events produced", format!("{said}, {doubtful} amounts without acknowledgement"));
         report.found("rows equal the events", format!("{} rows, {} of them cells", compared.rows, compared.cells));
         let equal = format!("{} counters, also in the api's answers, all exact", compared.counters);

@@ -53,8 +53,6 @@ pub(crate) struct Fold {
     shards: ShardCount,
     /// How long tombstones are kept.
     tombstones: Duration,
-    /// The number of changes processed.
-    taken: usize,
     rows: BTreeMap<Member, Row>,
     cells: BTreeMap<(CounterId, u32), Cell>,
     claims: BTreeMap<u32, Claim>,
@@ -77,7 +75,6 @@ impl Fold {
             partitions,
             shards,
             tombstones,
-            taken: 0,
             rows: BTreeMap::new(),
             cells: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -96,8 +93,7 @@ impl Fold {
 
     /// Processes the changes since the last call.
     pub(crate) fn follow(&mut self, events: &Events, registers: &Registers) -> anyhow::Result<()> {
-        for (at, change) in registers.behind(self.taken) {
-            self.taken += 1;
+        for (at, change) in registers.take() {
             match change {
                 Change::Row { pk, sort, old, new } => {
                     let place = format!("the row of {sort:?} in {pk}, which was {old:?} and became {new:?} at {at}");

@@ -161,9 +161,9 @@ impl History {
         })
     }
 
-    /// The changes of rows after the first `taken`.
-    pub(crate) fn rows_behind(&self, taken: usize) -> Vec<RowChange> {
-        self.0.lock().changes[taken..].to_vec()
+    /// The changes of rows since the last call.
+    pub(crate) fn take_rows(&self) -> Vec<RowChange> {
+        std::mem::take(&mut self.0.lock().changes)
     }
 
     /// How often a row's weight has changed so far.

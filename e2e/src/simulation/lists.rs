@@ -58,9 +58,8 @@ pub(crate) struct Lists {
     /// The topic after compaction: the time and value of each key.
     kept: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     messages: u64,
-    /// The changes of rows, and their number.
+    /// The changes of rows.
     oracle: Oracle,
-    taken: usize,
     gained: Gained,
     pub(crate) judged: Judged,
 }
@@ -91,7 +90,6 @@ impl Lists {
             kept: BTreeMap::new(),
             messages: 0,
             oracle: Oracle::default(),
-            taken: 0,
             gained: Gained::default(),
             judged: Judged::default(),
         })
@@ -99,9 +97,7 @@ impl Lists {
 
     /// Reads the new messages, and compares the lists of every published moment with the rows.
     pub(crate) async fn look(&mut self, history: &History) -> anyhow::Result<()> {
-        let changes = history.rows_behind(self.taken);
-        self.taken += changes.len();
-        for RowChange { counter, second, before, after } in changes {
+        for RowChange { counter, second, before, after } in history.take_rows() {
             self.oracle.add(&counter, second, before, after);
         }
         for Message { key, value, .. } in self.messages().await {

@@ -1,9 +1,7 @@
 //! Counts are changed by hand under load, and `tally recount` corrects them. After the correction no exact answer may be as
-//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it. Probes measure
-//! how much the staleness of counts grows during a recount.
+//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +9,7 @@ use anyhow::{Context, bail, ensure};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tally_adapters::dynamodb::inject_drift;
-use tally_adapters::kafka;
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::CounterId;
 use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
@@ -20,10 +17,10 @@ use tokio::time::{Instant, sleep};
 use crate::attack::campaign::Extent;
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
-use crate::attack::load::{self, send_all};
+use crate::attack::load;
 use crate::attack::stage::{SETTLES, Stage};
+use crate::simulation::Draws;
 use crate::simulation::honest::{Count, Honesty};
-use crate::simulation::{Draws, events};
 
 /// How many counts are changed, and by how much: more than their rows change, and less than a recount refuses to correct.
 const DRIFTED: u64 = 20;
@@ -35,22 +32,16 @@ const CORRECTED: Duration = Duration::from_secs(20);
 /// The pause between two requests of a reader.
 const QUESTIONS: Duration = Duration::from_millis(10);
 
-/// The number of probes, each with its own post, and the limits of the pause between two samples in milliseconds.
-const PROBES: u64 = 8;
-const SHORTEST: u64 = 50;
-const LONGEST: u64 = 250;
-
-/// The pause between two polls of a count, and how long a like may take to be counted.
-const LOOK: Duration = Duration::from_millis(5);
+/// How long after its first likes a post may have no counter.
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// How long staleness is measured before each recount.
-const BEFORE: Duration = Duration::from_secs(15);
+/// The pause before each round.
+const QUIET: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
     let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
-    let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
+    let corrections = Corrections::of(&stage.engines)?;
     let launcher = &stage.fleet.launcher;
     let forgetful = ["--local-ttl", "0s"];
     let uncached = Arc::new(launcher.without_redis().start(Service::Api, &forgetful)?);
@@ -68,13 +59,12 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
         strict: Honesty::of(vec![stage.engines.history.clone()], SETTLES, Duration::ZERO),
     });
     let rounds = async {
-        let ended = rounds(stage, extent, &posts, &corrections, &ages).await;
+        let ended = rounds(stage, extent, &posts, &corrections).await;
         over.request();
         ended
     };
-    let probes = (0..PROBES).map(|nth| probe(stage, nth, &ages, over.stop()));
     let reads = readers.iter().map(|reader| reader.read(over.stop()));
-    tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    tokio::try_join!(rounds, try_join_all(reads))?;
     cached.stop().await?;
     uncached.stop().await?;
     for Reader { of, strict, .. } in &readers {
@@ -84,34 +74,19 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rounds(
-    stage: &Stage,
-    extent: Extent,
-    posts: &[CounterId],
-    corrections: &Corrections,
-    ages: &Ages,
-) -> anyhow::Result<()> {
-    let (report, [before, meanwhile]) = (&stage.report, ["staleness before", "staleness during a recount"]);
+async fn rounds(stage: &Stage, extent: Extent, posts: &[CounterId], corrections: &Corrections) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
-        let quiet = Instant::now();
-        sleep(BEFORE).await;
+        sleep(QUIET).await;
         let began = drift(stage, posts, corrections).await?;
-        note_ages(stage, before, ages, quiet..began);
-        let corrected = async {
-            until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in()).await?;
-            anyhow::Ok(Instant::now())
-        };
-        let (took, ended) = tokio::try_join!(recount(stage, posts, began), corrected)?;
+        let corrected = until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in());
+        let (took, _) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         let slowest = corrections.slowest(began);
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
-        report.recovered("corrected", slowest);
-        report.recovered("recount ended", took);
-        note_ages(stage, meanwhile, ages, began..ended);
+        stage.report.recovered("corrected", slowest);
+        stage.report.recovered("recount ended", took);
         stage.all_well()?;
     }
-    let more = report.percentile(meanwhile, 99).as_secs_f64() - report.percentile(before, 99).as_secs_f64();
-    report.note(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
-    report.note(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * more));
+    stage.report.note(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
     Ok(())
 }
 
@@ -218,33 +193,4 @@ impl Reader<'_> {
         }
         Ok(())
     }
-}
-
-/// When each like of a probe was acknowledged by Kafka, and how long after that it was counted.
-type Ages = Mutex<Vec<(Instant, Duration)>>;
-
-/// Reports how late the likes were counted that were acknowledged during `span`.
-fn note_ages(stage: &Stage, what: &str, ages: &Ages, span: Range<Instant>) {
-    let ages = ages.lock();
-    ages.iter().filter(|(said, _)| span.contains(said)).for_each(|(_, age)| stage.report.recovered(what, *age));
-}
-
-/// Likes its own post, one like after the other, and requests the count until it includes the like.
-async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Result<()> {
-    let producer = kafka::Producer::new(&kafka::Settings::plaintext(&stage.engines.broker.to_string()))?;
-    let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
-    let mut likes: u64 = 0;
-    while !over.is_requested() {
-        let unsent = stage.ledger.lock().like(&post, &events::user(likes));
-        likes += 1;
-        send_all(producer.clone(), stage.ledger.clone(), vec![unsent]).await?;
-        let said = Instant::now();
-        while stage.likes(&post).await? < i64::try_from(likes)? {
-            ensure!(said.elapsed() < COUNTED, "like {likes} of {post} is not counted");
-            sleep(LOOK).await;
-        }
-        ages.lock().push((said, said.elapsed()));
-        sleep(stage.chance.millis(SHORTEST, LONGEST)).await;
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Network faults, long outages, and dependencies that are silent while all processes stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -20,17 +21,31 @@ const MOVED: Duration = Duration::from_millis(500);
 /// The greatest number of bytes after which a connection is cut: a few requests of each protocol.
 const CUT: u64 = 20_000;
 
-const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
-
 pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
-            for kind in KINDS {
+            for kind in ["reset", "blackhole", "slow", "cut"] {
                 let weather = format!("{} {kind}", dependency.name());
-                storm(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
+                fault(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
                 stage.all_well()?;
                 stage.report.recovered(weather, caught_up(stage).await?);
             }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
+    for (dependency, proxy) in &stage.engines.proxies {
+        for kind in ["reset", "blackhole"] {
+            let weather = format!("{} {kind}", dependency.name());
+            proxy.set(drawn(stage, kind));
+            named(stage, *dependency).await.with_context(|| weather.clone())?;
+            fault(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
+            stage.all_well()?;
+            let recovery = caught_up(stage).await?;
+            ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
+            stage.report.recovered(weather, recovery);
         }
     }
     Ok(())
@@ -43,7 +58,7 @@ async fn caught_up(stage: &Stage) -> anyhow::Result<Duration> {
 }
 
 /// Applies one network fault for a while.
-async fn storm(stage: &Stage, proxy: &Proxy, kind: &str, span: Duration) -> anyhow::Result<()> {
+async fn fault(stage: &Stage, proxy: &Proxy, kind: &str, span: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + span;
     while Instant::now() < end {
         let mode = drawn(stage, kind);
@@ -68,25 +83,6 @@ fn drawn(stage: &Stage, kind: &str) -> Mode {
     }
 }
 
-pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
-    let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
-    for (dependency, proxy) in &stage.engines.proxies {
-        for (kind, mode) in kinds {
-            let weather = format!("{} {kind}", dependency.name());
-            proxy.set(mode);
-            named(stage, *dependency).await.with_context(|| weather.clone())?;
-            stage.clock.sleep(extent.span).await;
-            ensure!(proxy.is_felt(), "{weather}: it had no effect");
-            proxy.calm();
-            stage.all_well()?;
-            let recovery = caught_up(stage).await?;
-            ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
-            stage.report.recovered(weather, recovery);
-        }
-    }
-    Ok(())
-}
-
 /// A process that cannot work without the dependency is not ready and names it. Every process can work without the cache.
 async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     let (service, name) = match dependency {
@@ -95,17 +91,15 @@ async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
         Dependency::Kafka => (Service::Consumer, "kafka"),
     };
     // A member keeps its partitions until the broker comes back; a new member has none.
-    let new = (dependency == Dependency::Kafka).then(|| stage.fleet.launcher.start(service, &[])).transpose()?;
+    let is_new = service == Service::Consumer;
+    let process = if is_new { Arc::new(stage.fleet.launcher.start(service, &[])?) } else { stage.fleet.api() };
     let says = async || {
-        let answer = match &new {
-            Some(new) => new.get("/readyz").await,
-            None => stage.fleet.api().get("/readyz").await,
-        };
+        let answer = process.get("/readyz").await;
         answer.is_some_and(|answer| answer.status == 503 && answer.body.contains(name))
     };
     until("readiness to name what is away", Duration::from_secs(60), says).await?;
-    if let Some(new) = new {
-        new.stop().await?;
+    if is_new {
+        process.stop().await?;
     }
     Ok(())
 }
