@@ -12,7 +12,7 @@ use tally_emulator::{Config, Latency};
 
 use crate::attack::report::percentile;
 use crate::meter::{Counted, Meter};
-use crate::pipeline::{Pipeline, Sizes};
+use crate::pipeline::Pipeline;
 use crate::scale::load::Load;
 use crate::simulation::command::line;
 
@@ -110,12 +110,6 @@ impl Scale {
     /// # Errors
     /// The pipeline does not finish.
     pub async fn course(self) -> anyhow::Result<Outcome> {
-        let pipeline = Pipeline::new(self.sizes()).await;
-        let load = Load::new(self.posts, self.rate, self.partitions, &pipeline.emulator)?;
-        Run { scale: self, pipeline, load, outcome: Outcome::default() }.whole().await
-    }
-
-    fn sizes(&self) -> Sizes {
         let emulator = Config {
             shards: self.stream_shards,
             split_after: Some(self.split_after),
@@ -126,8 +120,9 @@ impl Scale {
             latency: Some(self.call),
             ..Config::default()
         };
-        let Self { partitions, changes, consumers, streamers, .. } = *self;
-        Sizes { partitions, changes, consumers, streamers, emulator }
+        let pipeline = Pipeline::new(self.partitions, self.changes, emulator).await;
+        let load = Load::new(self.posts, self.rate, self.partitions, &pipeline.emulator)?;
+        Run { scale: self, pipeline, load, outcome: Outcome::default() }.whole().await
     }
 }
 
@@ -141,7 +136,7 @@ struct Run {
 
 impl Run {
     async fn whole(mut self) -> anyhow::Result<Outcome> {
-        self.pipeline.start(Vec::new());
+        self.pipeline.start([self.scale.consumers, self.scale.streamers], Vec::new());
         line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
         line("|---|---|---|---|---|---|---|")?;
         for second in 1..=self.scale.seconds {

@@ -220,14 +220,10 @@ impl Answers {
         }
     }
 
-    /// The number of answers with this status.
-    pub(crate) fn with(&self, status: u16) -> u64 {
-        self.0.lock().by_status.get(&status).copied().unwrap_or(0)
-    }
-
-    /// The last answer with status 503.
-    pub(crate) fn busy(&self) -> Option<Answer> {
-        self.0.lock().busy.clone()
+    /// The number of answers with status 503, and the last of them.
+    pub(crate) fn busy(&self) -> (u64, Option<Answer>) {
+        let received = self.0.lock();
+        (received.by_status.get(&503).copied().unwrap_or(0), received.busy.clone())
     }
 
     /// The API may answer a request for a post only with counts or 503.

@@ -2,7 +2,6 @@
 //! recount makes every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: amounts
 //! that are already in the topic were counted before, and are skipped.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
@@ -27,16 +26,10 @@ const GROUP: &str = "consumers-anew";
 /// Loses the checkpoints, and also the file that defines the counters.
 pub(super) async fn relive(stage: &mut Stage, is_own_kafka: bool) -> anyhow::Result<()> {
     let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{}.toml", std::process::id(), stage.seed));
-    let lived = adopt_anew(stage, &file, is_own_kafka).await;
-    let _ = std::fs::remove_file(&file);
-    lived
-}
-
-async fn adopt_anew(stage: &mut Stage, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
     let operator = stage.fleet.launcher.clone();
     stage.changed(200).await?;
     let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
-    std::fs::write(file, listed(&defined.json())).context("cannot keep the counters")?;
+    std::fs::write(&file, listed(&defined.json())).context("cannot keep the counters")?;
     stage.fall_silent().await;
     stage.counted().await?;
     for slot in &stage.fleet.slots {
@@ -63,6 +56,7 @@ async fn adopt_anew(stage: &mut Stage, file: &Path, is_own_kafka: bool) -> anyho
     let dry = operator.must(&adopt).await?;
     ensure!(dry.out.contains("nothing was changed"), "{dry:?}");
     let done = adopted(&operator, &adopt).await?;
+    let _ = std::fs::remove_file(&file);
     stage.report.tell(done.out.lines().last().unwrap_or_default().to_owned());
     stage.go_on();
 

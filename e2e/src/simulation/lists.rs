@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use tally_adapters::memory::log::TopicReader;
 use tally_core::ids::{CounterName, Region};
 use tally_core::ports::TopicReader as _;
+use tally_core::ports::log::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_localstack::oracle::{Oracle, Sums};
@@ -64,12 +65,8 @@ pub(crate) struct Lists {
     pub(crate) judged: Judged,
 }
 
-/// A message of the topic.
-struct Message {
-    at: UnixMillis,
-    key: Vec<u8>,
-    value: Option<Vec<u8>>,
-}
+/// A message of the topic: its time, its key and its value.
+type Message = (UnixMillis, Vec<u8>, Option<Vec<u8>>);
 
 impl Lists {
     /// Reads lists of the counters and regions of `profile`, as `mutant` reads them; `None` if there are no lists.
@@ -100,7 +97,7 @@ impl Lists {
         for RowChange { counter, second, before, after } in history.take_rows() {
             self.oracle.add(&counter, second, before, after);
         }
-        for Message { key, value, .. } in self.messages().await {
+        for (_, key, value) in self.messages().await {
             self.messages += 1;
             match &value {
                 Some(value) => self.take(&key, value)?,
@@ -121,15 +118,15 @@ impl Lists {
             while *at < log.end {
                 let Ok(records) = self.boards.read(&partition, *at, log.end).await else { break };
                 let Some(last) = records.last_offset() else { break };
-                messages.extend(records.iter().map(|record| Message {
-                    at: record.at,
-                    key: record.key.unwrap_or_default().to_vec(),
-                    value: record.value.map(<[u8]>::to_vec),
-                }));
+                let message = |record: Record<'_>| {
+                    let (key, value) = (record.key.unwrap_or_default(), record.value);
+                    (record.at, key.to_vec(), value.map(<[u8]>::to_vec))
+                };
+                messages.extend(records.iter().map(message));
                 *at = last.next();
             }
         }
-        messages.sort_by_key(|message| message.at);
+        messages.sort_by_key(|(at, ..)| *at);
         messages
     }
 

@@ -8,9 +8,9 @@ use tally_core::event::partition_of;
 use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_e2e::pipeline::{Pipeline, Sizes, TOPIC};
+use tally_e2e::pipeline::{Pipeline, TOPIC};
 use tally_e2e::scale::Scale;
-use tally_emulator::{Fault, Rule};
+use tally_emulator::{Config, Fault, Rule};
 
 const PARTITIONS: u32 = 4;
 const POSTS: u64 = 60;
@@ -40,7 +40,7 @@ fn likes() -> BTreeMap<String, i64> {
 /// once a second.
 #[tokio::test(start_paused = true)]
 async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
-    let mut pipeline = Pipeline::new(Sizes { partitions: PARTITIONS, ..Sizes::default() }).await;
+    let mut pipeline = Pipeline::new(PARTITIONS, 1, Config::default()).await;
     for (post, user, action) in events() {
         let value = format!(r#"{{"post_id":"{post}","user_id":"{user}","action":"{action}","ts":1700000000000}}"#);
         let partition = Some(partition_of(post.as_bytes(), PARTITIONS));
@@ -48,7 +48,7 @@ async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
         let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
         pipeline.broker.append(record, UnixMillis(1_700_000_000_000)).unwrap();
     }
-    pipeline.start(Vec::new());
+    pipeline.start([1, 1], Vec::new());
     for (post, expected) in likes() {
         let id = CounterId::likes(PostId::new(&post).unwrap());
         let counted = async || pipeline.counter(&id).await.unwrap().likes == expected;
@@ -57,17 +57,15 @@ async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
         }
     }
     let [consumer, streamer] = pipeline.meters.each_ref().map(tally_e2e::meter::Meter::counted);
-    let named =
-        |calls: &[(&str, u64)]| calls.iter().map(|(operation, calls)| ((*operation).to_owned(), *calls)).collect();
-    let calls: BTreeMap<String, u64> = named(&[
+    let calls = [
         ("BatchExecuteStatement", 240),
         ("DescribeTable", 12),
         ("GetItem", 13),
         ("PutItem", 4),
         ("Scan", 1),
         ("UpdateItem", 9),
-    ]);
-    assert_eq!(consumer.calls, calls);
+    ];
+    assert_eq!(consumer.calls, calls.map(|(operation, calls)| (operation.to_owned(), calls)).into());
     assert_eq!(consumer.rows, [4_514, 823, 0], "members put and removed, and no cell");
     assert_eq!((consumer.units("likes"), consumer.units("checkpoints")), (6_000.0, 11.0));
     let writes = ["BatchExecuteStatement", "TransactWriteItems", "UpdateItem", "PutItem"];
@@ -108,12 +106,12 @@ async fn under_load_every_like_becomes_one_row_and_is_counted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_views_per_second_of_one_post_share_rows_by_at_least_a_hundred() {
-    let mut pipeline = Pipeline::new(Sizes { partitions: PARTITIONS, ..Sizes::default() }).await;
+    let mut pipeline = Pipeline::new(PARTITIONS, 1, Config::default()).await;
     let views = Definitions::new(&[Entry::sum("views", "view", None)]).unwrap();
     pipeline.tables.checkpoints.config(None).await.unwrap();
     assert!(pipeline.tables.checkpoints.define(&Definitions::likes_alone(), &views).await.unwrap());
     let late = Fault::Latency { min_ms: 8, max_ms: 25 };
-    pipeline.start(vec![Rule::new(late).on("BatchExecuteStatement")]);
+    pipeline.start([1, 1], vec![Rule::new(late).on("BatchExecuteStatement")]);
     let value = Some(&br#"{"post_id":"viral","action":"view"}"#[..]);
     let view = Outgoing { topic: TOPIC, partition: Some(0), key: None, value, headers: &[] };
     // The consumer has its partitions after a second.

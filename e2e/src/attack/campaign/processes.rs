@@ -135,11 +135,11 @@ pub(super) async fn rolling(stage: &Stage, extent: Extent) -> anyhow::Result<()>
     for _ in 0..extent.rounds {
         for slot in &stage.fleet.slots {
             stage.fleet.weigh();
-            let (service, before) = (slot.service, stage.answers.with(503));
+            let (service, before) = (slot.service, stage.answers.busy().0);
             stage.report.recovered(format!("{service} drained"), slot.process().stop().await?);
             stage.report.recovered(format!("{service} ready again"), stage.fleet.refill(slot)?.ready().await?);
             stage.report.recovered(format!("{service} caught up"), stage.caught_up(service).await?);
-            let (after, busy) = (stage.answers.with(503), stage.answers.busy());
+            let (after, busy) = stage.answers.busy();
             ensure!(
                 service == Service::Api || after == before,
                 "replacing a {service} caused answers with 503: {before} before, {after} after, such as {busy:?}"

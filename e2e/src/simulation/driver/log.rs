@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::faults::Action;
-use crate::simulation::instance::{FOLDS, Role, Slot};
+use crate::simulation::instance::{Role, Slot};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::laws::{Quiet, exact, weights};
 use crate::simulation::lists::GROUP;
@@ -52,30 +52,9 @@ pub(crate) struct Unread {
 pub(crate) type Replica = Vec<CacheSlot<CounterId>>;
 
 impl Driver {
-    /// Performs one of these actions; returns `None` for any other.
-    pub(super) async fn perform_on_log(&mut self, action: Action) -> anyhow::Result<bool> {
-        Ok(match action {
-            Action::FoldsExpired => {
-                self.world.broker.expire(FOLDS);
-                true
-            }
-            Action::ChangesLost => self.lose_changes().await?,
-            Action::ChangesLostUnread => {
-                self.begin_unread();
-                false
-            }
-            Action::ChangesTrimmed => self.trim_changes().await?,
-            Action::CacheFailover => self.fail_over(),
-            Action::TableLost => self.lose_table().await?,
-            Action::ListersChanged => self.change_listers().await,
-            Action::ChangesAway => self.take_changes_away().await?,
-            _ => false,
-        })
-    }
-
-    async fn change_listers(&mut self) -> bool {
+    pub(super) async fn change_listers(&mut self) -> bool {
         let Some(chance) = self.profile.listing.as_ref().map(|listing| listing.chance.clone()) else { return false };
-        let listers: Vec<usize> = (0..self.slots.len()).filter(|slot| self.slots[*slot].role == Role::Trends).collect();
+        let listers = self.places(Role::Trends);
         let slot = listers[chance.place(listers.len())];
         match chance.below(3) {
             0 if listers.len() < MOST => self.slots.push(Slot::new(Role::Trends, listers.len() as u64 + 1)),
@@ -89,7 +68,7 @@ impl Driver {
     }
 
     /// An unclean election: the new leader lacks the last acknowledged messages of a partition.
-    async fn lose_changes(&mut self) -> anyhow::Result<bool> {
+    pub(super) async fn lose_changes(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut lost = false;
         for (partition, log) in self.logs().await {
@@ -108,7 +87,7 @@ impl Driver {
     }
 
     /// Stops the folds, if relays are separate processes.
-    fn begin_unread(&mut self) {
+    pub(super) fn begin_unread(&mut self) {
         if !self.profile.apart || self.unread.is_some() {
             return;
         }
@@ -151,7 +130,7 @@ impl Driver {
     }
 
     /// Trims the log: all of it or its first part.
-    async fn trim_changes(&mut self) -> anyhow::Result<bool> {
+    pub(super) async fn trim_changes(&mut self) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut cut = false;
         for (partition, log) in self.logs().await {
@@ -174,18 +153,17 @@ impl Driver {
     }
 
     /// A replica of the cache takes over. It lacks the last writes, or everything.
-    fn fail_over(&mut self) -> bool {
+    pub(super) fn fail_over(&mut self) {
         let forgets_all = self.other.happens(30);
         let replica = std::mem::take(&mut self.replica);
         for (partition, slot) in (0..).zip(replica) {
             let slot = if forgets_all { CacheSlot::default() } else { slot };
             self.world.cache.restore(partition, slot);
         }
-        true
     }
 
     /// Makes the log unavailable for many minutes.
-    async fn take_changes_away(&mut self) -> anyhow::Result<bool> {
+    pub(super) async fn take_changes_away(&mut self) -> anyhow::Result<bool> {
         let refused = Fault::Transient("refused".to_owned());
         self.world.broker.refuse_writes(CHANGES, Some(refused));
         let back = Instant::now() + AWAY;
@@ -204,8 +182,13 @@ impl Driver {
         Ok(self.world.calmly(trim(calm, emulator)).await? > 0)
     }
 
-    /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed.
+    /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed. A mutant has to see a
+    /// loss that repairs an edit before it is caused.
     pub(super) fn begin_lapse(&mut self) {
+        let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
+        if self.profile.hidden && (self.lapse.is_some() || !is_seen) {
+            return;
+        }
         let lapse = Instant::now() + self.chance.millis(500, 6_000);
         let longest = if self.profile.hidden { HIDDEN } else { Duration::from_millis(self.profile.pace + 1_000) };
         let thaw = lapse + longest;
