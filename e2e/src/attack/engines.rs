@@ -14,7 +14,6 @@ use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
 use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Clock, Host, Stage, Stop};
 use tally_testkit::{Redis, until};
@@ -207,13 +206,8 @@ impl Engines {
 
     /// The finished offset of each partition.
     pub(crate) async fn finished(&self) -> BTreeMap<u32, u64> {
-        let (tables, mut finished) = (self.tables(), BTreeMap::new());
-        for index in 0..PARTITIONS {
-            let claim = tables.claims.read(&Partition { topic: TOPIC.into(), index }).await;
-            let kept = claim.ok().and_then(|claim| claim.kept);
-            finished.extend(kept.map(|kept| (index, kept.safe.0)));
-        }
-        finished
+        let claims = self.tables().claims.all(TOPIC, PARTITIONS).await.unwrap_or_default();
+        (0..).zip(claims).filter_map(|(index, claim)| Some((index, claim.kept?.safe.0))).collect()
     }
 
     /// Whether every partition of the log was folded past `since`, so that all earlier rows are counted.

@@ -1,6 +1,7 @@
 //! The cost of counting: calls, rows, bytes and write units of a pipeline without faults, under paused time.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 use tally_core::definitions::{Definitions, Entry};
@@ -9,7 +10,6 @@ use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
 use tally_e2e::pipeline::{Pipeline, TOPIC};
-use tally_e2e::scale::Scale;
 use tally_emulator::{Config, Fault, Rule};
 
 const PARTITIONS: u32 = 4;
@@ -80,28 +80,17 @@ async fn a_deployment_that_only_counts_likes_pays_nothing_for_other_counters() {
 }
 
 /// One post is very popular and the others follow Zipf, stream shards split, and the store throttles and is slow.
-#[tokio::test(start_paused = true)]
-async fn under_load_every_like_becomes_one_row_and_is_counted_once() {
-    let scale = Scale {
-        rate: 2_000,
-        seconds: 6,
-        posts: 300,
-        partitions: 4,
-        changes: 4,
-        consumers: 2,
-        streamers: 2,
-        stream_shards: 4,
-        split_after: 1_500,
-        key_write_units: 4,
-        transaction: "20ms..40ms".parse().unwrap(),
-        batch: "8ms..25ms".parse().unwrap(),
-        call: "3ms..8ms".parse().unwrap(),
-        every: 3,
-    };
-    let outcome = scale.course().await.unwrap();
-    assert_eq!((outcome.said, outcome.wrong_counts, outcome.wrong_rows), (12_000, 0, 0));
-    assert!(outcome.asked[0].throttled > 0, "{outcome}");
-    assert!(outcome.behind > 0 && outcome.staleness.iter().any(|age| !age.is_zero()), "{outcome}");
+#[test]
+fn under_load_every_like_becomes_one_row_and_is_counted_once() {
+    let flags = "scale --rate 2000 --seconds 6 --every 3 --posts 300 --partitions 4 --changes 4 --consumers 2 --streamers 2 \
+                 --stream-shards 4 --split-after 1500 --key-write-units 4";
+    let ran = Command::new(env!("CARGO_BIN_EXE_tally-e2e")).args(flags.split_whitespace()).output().unwrap();
+    let printed = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.status.success(), "{printed}{}", String::from_utf8_lossy(&ran.stderr));
+    let line = |what| printed.lines().find(|line| line.starts_with(what)).unwrap();
+    assert!(line("likes").contains(" 12000, all counted") && line("differences").contains(" 0 counts, 0 rows"));
+    assert!(!line("consumers").contains(", 0 statements") && !line("lag").contains(" 0 likes"), "{printed}");
+    assert!(!line("staleness").contains("p99 0ns"), "{printed}");
 }
 
 #[tokio::test(start_paused = true)]

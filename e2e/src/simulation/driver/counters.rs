@@ -58,7 +58,8 @@ impl Driver {
     pub(crate) fn hurry(&mut self) {
         let now = Instant::now();
         self.garbled.iter_mut().for_each(|garbled| garbled.due = now);
-        self.hurry_claims();
+        self.forwards.iter_mut().for_each(|forward| forward.due = now);
+        self.resumes = self.resumes.map(|_| now);
         self.adopting = self.adopting.map(|_| now);
     }
 

@@ -28,28 +28,22 @@ use tokio::runtime::Runtime;
 use crate::bad_input::strike;
 use crate::fuzz::store;
 
-/// A fuzz target.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    /// Its name, which is also that of its corpus folder.
-    pub(super) name: &'static str,
-    /// Takes any bytes, and panics if they break a law.
-    pub(super) run: fn(&[u8]),
-}
+/// Takes any bytes, and panics if they break a law.
+pub(super) type Target = fn(&[u8]);
 
-/// All targets.
-pub(super) const TARGETS: [Target; 11] = [
-    Target { name: "event", run: event },
-    Target { name: "row_key", run: row_key },
-    Target { name: "stream_record", run: store::stream_record },
-    Target { name: "counter", run: store::counter },
-    Target { name: "message", run: message },
-    Target { name: "cache_value", run: cache_value },
-    Target { name: "http", run: http },
-    Target { name: "configuration", run: configuration },
-    Target { name: "checkpoint", run: store::checkpoint },
-    Target { name: "expression", run: store::expression },
-    Target { name: "emulator_json", run: store::emulator_json },
+/// All targets with their names, which are also those of their corpus folders.
+pub(super) const TARGETS: [(&str, Target); 11] = [
+    ("event", event),
+    ("row_key", row_key),
+    ("stream_record", store::stream_record),
+    ("counter", store::counter),
+    ("message", message),
+    ("cache_value", cache_value),
+    ("http", http),
+    ("configuration", configuration),
+    ("checkpoint", store::checkpoint),
+    ("expression", store::expression),
+    ("emulator_json", store::emulator_json),
 ];
 
 /// The value of a record is either an event or a rejection from the fixed list. An event that is encoded again stays the same.
