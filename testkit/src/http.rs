@@ -46,11 +46,7 @@ pub async fn exchange(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) ->
     stream.write_all(request.as_ref()).await.ok()?;
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.ok()?;
-    parsed(&said)
-}
-
-fn parsed(said: &[u8]) -> Option<Answer> {
-    let (head, body) = std::str::from_utf8(said).ok()?.split_once("\r\n\r\n")?;
+    let (head, body) = std::str::from_utf8(&said).ok()?.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
     Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
 }

@@ -6,7 +6,6 @@ mod network;
 mod processes;
 mod regions;
 
-use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -86,12 +85,6 @@ impl Campaign {
     }
 }
 
-impl fmt::Display for Campaign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&name_of(self))
-    }
-}
-
 /// The extent of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -128,8 +121,8 @@ pub async fn fight(
     let stage = Stage::set(program, ground, (members, Roles::Kept), under).await?;
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {
-        campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&campaign.to_string()))?;
-        names.push(campaign.to_string());
+        campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&name_of(campaign)))?;
+        names.push(name_of(campaign));
         stage.engines.calm();
     }
     let report = stage.judge().await?;

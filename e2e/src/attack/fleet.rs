@@ -144,9 +144,8 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Starts this many consumers and streamers and one API, and waits until all are ready.
     pub(crate) async fn start(launcher: Launcher, members: usize) -> anyhow::Result<Self> {
-        let services = std::iter::repeat_n(Service::Consumer, members)
-            .chain(std::iter::repeat_n(Service::Streamer, members))
-            .chain([Service::Api]);
+        let services = [Service::Consumer, Service::Streamer].into_iter();
+        let services = services.flat_map(|service| std::iter::repeat_n(service, members)).chain([Service::Api]);
         let slot = |service| Ok(Slot { service, process: Mutex::new(Arc::new(launcher.start(service, &[])?)) });
         let slots = services.map(slot).collect::<anyhow::Result<Vec<_>>>()?;
         let fleet = Self { launcher, slots, memory: Mutex::default() };

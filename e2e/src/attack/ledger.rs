@@ -73,12 +73,12 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// An empty ledger for events of the [definitions].
-    pub(crate) fn new(crowd: Crowd, amounts: u64, chance: Chance, definitions: Definitions) -> Self {
+    pub(crate) fn new(crowd: Crowd, amounts: u64, chance: Chance) -> Self {
         Self {
             crowd,
             amounts,
             chance,
-            definitions,
+            definitions: definitions(),
             said: 0,
             last: BTreeMap::new(),
             sums: BTreeMap::new(),
@@ -93,9 +93,8 @@ impl Ledger {
         let (post, user, direction) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
-        let is_sum = definitions.named(SUM).is_some() && chance.happens(*amounts);
-        let sets = SETS.iter().take_while(|name| definitions.named(name).is_some()).count();
-        let name = if is_sum { SUM } else { SETS[chance.place(sets)] };
+        let is_sum = chance.happens(*amounts);
+        let name = if is_sum { SUM } else { chance.pick(&SETS) };
         let definition = definitions.named(name).expect("it is defined");
         let counter = CounterId { post, name: definition.name.clone() };
         let n = u32::try_from(1 + chance.below(50)).expect("an amount is small");
@@ -211,7 +210,7 @@ mod tests {
 
     #[test]
     fn rows_are_exactly_the_events_except_for_amounts_without_an_acknowledgement() {
-        let mut ledger = Ledger::new(CROWD, AMOUNTS, Chance::seeded(1), definitions());
+        let mut ledger = Ledger::new(CROWD, AMOUNTS, Chance::seeded(1));
         let said: Vec<Unsent> = (0..600).map(|_| ledger.next_event()).collect();
         for (unsent, partition) in said.iter().zip((0..12).cycle()) {
             ledger.written(unsent, partition, 0);

@@ -164,7 +164,7 @@ pub(crate) async fn read(
     crowd: Crowd,
     stop: Stop,
 ) -> anyhow::Result<()> {
-    let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
+    let posts: Vec<PostId> = crowd.posts().collect();
     while !stop.is_requested() {
         // A process that is still starting has no address yet.
         if let Some(address) = fleet.api().public() {
@@ -176,7 +176,7 @@ pub(crate) async fn read(
                 true => "likes",
                 false => "counters",
             };
-            let path = format!("{}/{route}", posts[chance.place(posts.len())]);
+            let path = format!("/v1/posts/{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };

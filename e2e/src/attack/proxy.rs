@@ -51,17 +51,12 @@ struct Weather {
     is_felt: bool,
 }
 
-/// The number of bytes that may be sent within `span`, at least one.
-fn room(bytes_per_second: u64, span: Duration) -> usize {
-    let bytes = u128::from(bytes_per_second) * span.as_millis() / 1_000;
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
-}
-
 /// The size of one read in bytes.
 const PIECE: usize = 16 << 10;
 
-/// How often slow bytes are sent.
+/// How often slow bytes are sent, and how often that is in a second.
 const TRICKLE: Duration = Duration::from_millis(50);
+const TRICKLES: u64 = 20;
 
 /// A running proxy.
 #[derive(Debug)]
@@ -204,7 +199,8 @@ impl Shared {
                     sleep(delay).await;
                     self.feel(|mode| mode == now);
                     sleep(TRICKLE).await;
-                    bytes.len().min(room(bytes_per_second, TRICKLE))
+                    let room = usize::try_from(bytes_per_second / TRICKLES).unwrap_or(usize::MAX);
+                    bytes.len().min(room.max(1))
                 }
                 Mode::Cut { after } => {
                     let left = after.saturating_sub(passed.load(Ordering::Relaxed));

@@ -17,7 +17,7 @@ use tally_testkit::until;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
 use crate::attack::laws;
-use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
+use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind};
 use crate::attack::load::{Answers, Parts, Shared, produce, read};
 use crate::attack::report::Report;
 use crate::simulation::events::Crowd;
@@ -124,7 +124,7 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let (fleet, chance) = (Arc::new(fleet), Chance::seeded(seed));
         let crowd = Crowd { posts: under.posts.unwrap_or(CROWD.posts), ..CROWD };
-        let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
+        let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork());
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
         let producer = producer(&tasks, &engines, &ledger, rate);

@@ -314,11 +314,6 @@ impl Crowd {
         self.posts()
             .flat_map(move |post| names.clone().into_iter().map(move |name| CounterId { post: post.clone(), name }))
     }
-
-    /// The likes of every post.
-    pub(crate) fn all_counters(&self) -> impl Iterator<Item = CounterId> + use<> {
-        self.posts().map(CounterId::likes)
-    }
 }
 
 fn post(nth: u64) -> PostId {

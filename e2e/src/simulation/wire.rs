@@ -3,7 +3,7 @@
 
 pub(crate) mod tampered;
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ use crate::simulation::world::settings;
 use crate::tables;
 
 /// The connection of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Wire {
     pub(crate) name: String,
     pub(crate) gate: Standstill,
@@ -59,12 +59,6 @@ pub(crate) struct Tampered {
     earlier: Earlier,
     /// The positions that a recount gets.
     shadow: Shadow,
-}
-
-impl fmt::Debug for Tampered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.mutant.fmt(f)
-    }
 }
 
 impl Tampered {

@@ -40,7 +40,7 @@ const QUIET: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
-    let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
+    let posts: Vec<CounterId> = stage.crowd.posts().map(CounterId::likes).take(usize::try_from(DRIFTED)?).collect();
     let corrections = Corrections::of(&stage.engines)?;
     let launcher = &stage.fleet.launcher;
     let forgetful = ["--local-ttl", "0s"];
@@ -79,8 +79,7 @@ async fn rounds(stage: &Stage, extent: Extent, posts: &[CounterId], corrections:
         sleep(QUIET).await;
         let began = drift(stage, posts, corrections).await?;
         let corrected = until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in());
-        let (took, _) = tokio::try_join!(recount(stage, posts, began), corrected)?;
-        let slowest = corrections.slowest(began);
+        let (took, slowest) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
         stage.report.recovered("corrected", slowest);
         stage.report.recovered("recount ended", took);
@@ -151,11 +150,6 @@ impl Corrections {
 
     fn are_all_in(&self) -> bool {
         self.0.lock().values().all(Option::is_some)
-    }
-
-    /// The time from `began` until the last count was corrected.
-    fn slowest(&self, began: Instant) -> Duration {
-        self.0.lock().values().flatten().map(|at| at.duration_since(began)).max().unwrap_or_default()
     }
 }
 

@@ -216,8 +216,8 @@ async fn named(fleet: &Fleet) -> Option<usize> {
 
 async fn is_exact(stage: &Stage, since: UnixMillis) -> bool {
     let Some(address) = stage.fleet.api().public() else { return false };
-    for id in stage.crowd.all_counters() {
-        if !Counted::ask(address, &id.post).await.is_some_and(|counted| counted.is_exact(since)) {
+    for post in stage.crowd.posts() {
+        if !Counted::ask(address, &post).await.is_some_and(|counted| counted.is_exact(since)) {
             return false;
         }
     }
