@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::ensure_tables;
 use tally_adapters::kafka;
-use tally_core::ids::PostId;
+use tally_core::ids::{CounterId, PostId};
 use tally_service::parse_duration;
 use tally_testkit::until;
 use tokio::time::Instant;
@@ -169,15 +169,14 @@ async fn lose_counts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
 /// Until an audit has finished, no answer may say exact. Returns the number of answers.
 async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let address = stage.fleet.api().public().context("the api has no public address yet")?;
-    let mut asked = 0;
-    for id in all_counters(stage.crowd, &definitions()) {
+    let counters: Vec<CounterId> = all_counters(stage.crowd, &definitions()).collect();
+    for id in &counters {
         let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
         let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
         let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
         ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
-        asked += 1;
     }
-    Ok(asked)
+    Ok(counters.len())
 }
 
 /// Likes each of so many posts once, as fast as likes are counted.

@@ -243,10 +243,3 @@ pub(crate) async fn replica(primary: &Redis) -> anyhow::Result<Redis> {
     until("the replica to follow", FOLLOW, follows).await?;
     Ok(replica)
 }
-
-/// Stops the replication.
-pub(crate) async fn detach(replica: &Redis) -> anyhow::Result<()> {
-    let answer = replica.ask("REPLICAOF NO ONE").await?;
-    ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
-    Ok(())
-}

@@ -78,7 +78,7 @@ pub(crate) struct Life {
     /// Freezes an API's tasks as well, so that its knowledge becomes old.
     tasks: Standstill,
     /// When it can reach the store again, and then the log.
-    pub(crate) thaws: Option<(Instant, Instant)>,
+    thaws: Option<(Instant, Instant)>,
 }
 
 impl Slot {
@@ -218,6 +218,12 @@ impl Slot {
             }
             life.thaws = Some(thaws);
         }
+    }
+
+    /// If it is frozen, it resumes at this time.
+    pub(crate) fn resume(&mut self, at: Instant) {
+        let life = self.life.as_mut().filter(|life| life.thaws.is_some());
+        life.into_iter().for_each(|life| life.thaws = Some((at, at)));
     }
 
     /// Resumes what is due at `now`.

@@ -11,9 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
+use tally_adapters::dynamodb::Rows;
 use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::{Connection, Rows};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_consumer::letter::Letter;
@@ -76,7 +76,9 @@ async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
     let claims = Claims::new(&connection, host.clock());
     let sent = produce(&settings, &events).await;
 
-    let running = Running::start(consume(&settings, &connection), host);
+    let ports = consumer::Ports::over(&settings, ("tally-consumer", "likes"), "", None).unwrap();
+    let app = consumer::App::with_ports(None, consumer::ReadSettings::default(), ports, connection.clone());
+    let running = Running::start(app, host);
     eventually("every event is finished", async || {
         let claims = claims.all("likes", PARTITIONS).await.unwrap();
         let reached: Vec<_> = claims.iter().map(|claim| claim.kept.as_ref().map(|kept| kept.safe.0)).collect();
@@ -130,11 +132,6 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
         ((written.partition, written.offset.0), index)
     });
     sent.buffer_unordered(100).collect().await
-}
-
-fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App {
-    let ports = consumer::Ports::over(settings, ("tally-consumer", "likes"), "", None).unwrap();
-    consumer::App::with_ports(None, consumer::ReadSettings::default(), ports, connection.clone())
 }
 
 /// The reason of every dead letter, by the position of its record.

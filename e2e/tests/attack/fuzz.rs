@@ -5,8 +5,6 @@
 mod store;
 pub(crate) mod targets;
 
-use std::path::PathBuf;
-
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -36,8 +34,7 @@ fn attack(target: &str, what: &str, run: Target, input: &[u8]) {
 }
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
-    let folder: PathBuf = ["fuzz", "corpus", target].iter().collect();
-    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let files = std::fs::read_dir(format!("fuzz/corpus/{target}")).unwrap_or_else(|error| panic!("{target}: {error}"));
     let mut inputs: Vec<(String, Vec<u8>)> = files
         .map(|file| {
             let path = file.unwrap().path();

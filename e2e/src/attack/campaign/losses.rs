@@ -126,7 +126,8 @@ async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration>
     let replica = engines::replica(&primary).await?;
     stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
     // From here on, everything that the primary is told is lost with it.
-    engines::detach(&replica).await?;
+    let answer = replica.ask("REPLICAOF NO ONE").await?;
+    ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
     stage.clock.sleep(stage.chance.millis(50, ALONE)).await;
     engines.fail_over(primary, replica).await?;
     let since = stage.clock.now();

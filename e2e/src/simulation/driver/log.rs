@@ -226,11 +226,7 @@ impl Driver {
 
     /// Resumes frozen streamers.
     pub(super) fn thaw(&mut self, at: Instant) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer) {
-            if let Some(life) = &mut slot.life {
-                life.thaws = life.thaws.map(|_| (at, at));
-            }
-        }
+        self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.resume(at));
     }
 
     /// Switches the stream off and on again.
