@@ -101,11 +101,11 @@ pub(crate) struct Counted {
     #[serde(flatten)]
     sum: Count,
     #[serde(default)]
-    regions: Vec<Part>,
+    pub(crate) regions: Vec<Part>,
 }
 
 #[derive(Deserialize)]
-struct Part {
+pub(crate) struct Part {
     region: String,
     count: i64,
     exact: bool,
@@ -120,11 +120,6 @@ impl Counted {
     /// The answer about the likes of a post, with the parts of all Regions, if there is one.
     pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
         Self::of(&http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?).ok()
-    }
-
-    /// How many Regions it names.
-    pub(crate) fn regions(&self) -> usize {
-        self.regions.len()
     }
 
     /// Whether it has everything from before this time, and says so.
@@ -182,7 +177,7 @@ pub(crate) async fn read(
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
                 let counted = Counted::of(answer)?;
-                ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
+                ensure!(!by_region || counted.regions.len() == parts.len(), "not every Region is named: {answer:?}");
                 counted.judge(&honesty, &parts)?;
             }
             answers.hear(answer);

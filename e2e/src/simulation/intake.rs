@@ -47,10 +47,6 @@ pub(crate) struct ProcessIntake {
 pub(crate) struct Beyond(Arc<Mutex<BTreeMap<u32, [Offset; 2]>>>);
 
 impl Beyond {
-    fn read(&self, partition: u32, to: Offset) {
-        self.0.lock().entry(partition).or_default()[0] = to;
-    }
-
     /// The offset to store as done, which is beyond `safe` if more was read.
     pub(crate) fn stored(&self, partition: u32, safe: Offset) -> Offset {
         let mut places = self.0.lock();
@@ -135,7 +131,7 @@ impl OwnedPartition for ProcessPartition {
         let records = self.inner.records().await?;
         let index = self.partition().index;
         if let (Some(beyond), Some(last)) = (&self.lens.beyond, records.last_offset()) {
-            beyond.read(index, last.next());
+            beyond.0.lock().entry(index).or_default()[0] = last.next();
         }
         Ok(self
             .lens

@@ -55,7 +55,8 @@ pub(crate) struct Lists {
     places: Vec<Place>,
     shelf: Shelf,
     misread: Option<Misread>,
-    told: u64,
+    /// The published moment.
+    pub(crate) told: u64,
     /// The topic after compaction: the time and value of each key.
     kept: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     messages: u64,
@@ -167,11 +168,6 @@ impl Lists {
         let Some(moment) = shelf.moment() else { return Ok(()) };
         let compared = Gained::default().compare(&self.oracle, &shelf, &self.places, moment);
         compared.map(drop).context("for a new reader")
-    }
-
-    /// The published moment.
-    pub(crate) fn moment(&self) -> u64 {
-        self.told
     }
 
     /// The reason why some list is not exact, if there is one. If keys are `limited`, forgotten keys do not count.

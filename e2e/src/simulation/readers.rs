@@ -61,11 +61,6 @@ impl Question {
         })
     }
 
-    /// Whether the request may contain a counter that the API does not know yet.
-    fn may_be_undefined(&self) -> bool {
-        !matches!(self, Self::Likes(_))
-    }
-
     /// Parses the counts in the body of an answer.
     fn answers(&self, mut body: Value) -> anyhow::Result<Vec<Answer>> {
         let counts = match self {
@@ -139,7 +134,8 @@ impl Door {
             anyhow::Ok((head.status, body.to_bytes()))
         };
         let (status, body) = self.standstill.hold(exchange).await?;
-        let undefined = status == http::StatusCode::NOT_FOUND && question.may_be_undefined();
+        // Other counters than likes may be defined later.
+        let undefined = status == http::StatusCode::NOT_FOUND && !matches!(question, Question::Likes(_));
         if self.behind.lock().life != life || status == http::StatusCode::SERVICE_UNAVAILABLE || undefined {
             return Ok(None);
         }

@@ -211,7 +211,7 @@ impl Regions {
 /// How many Regions the answers of this fleet's API name.
 async fn named(fleet: &Fleet) -> Option<usize> {
     let post = PostId::new("p-0").ok()?;
-    Counted::ask(fleet.api().public()?, &post).await.map(|counted| counted.regions())
+    Counted::ask(fleet.api().public()?, &post).await.map(|counted| counted.regions.len())
 }
 
 async fn is_exact(stage: &Stage, since: UnixMillis) -> bool {
