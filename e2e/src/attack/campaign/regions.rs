@@ -84,7 +84,8 @@ pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under:
     let regions = Regions::begin(program, ground, under).await?;
     for (round, (act, name)) in ACTS.into_iter().cycle().enumerate().take(extent.rounds) {
         let healed = Box::pin(regions.round(act)).await;
-        let healed = healed.with_context(|| regions.tails(&format!("round {round}, {name}")))?;
+        let tails = |text: String, stage: &Stage| stage.fleet.tails(&text);
+        let healed = healed.with_context(|| regions.stages.iter().fold(format!("round {round}, {name}"), tails))?;
         regions.stages[0].report.recovered(format!("exact: {name}"), healed);
     }
     regions.fall_silent().await?;
@@ -201,10 +202,6 @@ impl Regions {
         }
         self.healed().await?;
         Ok(())
-    }
-
-    fn tails(&self, heading: &str) -> String {
-        self.stages.iter().fold(heading.to_owned(), |text, stage| stage.fleet.tails(&text))
     }
 }
 
