@@ -42,12 +42,8 @@ pub(crate) enum Dependency {
 }
 
 impl Dependency {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Kafka => "kafka",
-            Self::DynamoDb => "dynamodb",
-            Self::Redis => "redis",
-        }
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 

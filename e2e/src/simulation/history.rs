@@ -228,20 +228,40 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use tally_core::ids::PostId;
+    use tally_core::topic::Offset;
 
     use super::*;
 
+    fn id() -> CounterId {
+        CounterId::likes(PostId::new("p").expect("an id"))
+    }
+
     #[test]
     fn only_changes_that_the_stream_may_swap_widen_the_bounds() {
-        let (history, id) = (History::default(), CounterId::likes(PostId::new("p").expect("an id")));
+        let history = History::default();
         for (at, change) in [(10, 5), (100, -1), (110, 1), (500, -1), (600, 1)] {
-            history.add(RowKey::first(&id), (UnixMillis(at), None), change);
+            history.add(RowKey::first(&id()), (UnixMillis(at), None), change);
         }
         let from = Since { rows: UnixMillis(50), said: None };
-        let bounds = |reorder| history.bounds(&id, from, Duration::from_millis(reorder));
+        let bounds = |reorder| history.bounds(&id(), from, Duration::from_millis(reorder));
         assert_eq!(bounds(0), (4, 5));
         assert_eq!(bounds(9), (4, 5));
         assert_eq!(bounds(10), (4, 6), "the later of two came first");
         assert_eq!(bounds(99), (4, 6), "and so does no more than one pair at a time");
+    }
+    #[test]
+    fn an_event_that_a_replay_brings_back_is_not_said_anew() {
+        let mut kept = Kept { dated: Some(1), ..Kept::default() };
+        let mut said = |offset, is_new| {
+            let number = |n: &str| Value::N(n.parse().expect("a number"));
+            let text = |text: &str| Value::S(text.to_owned());
+            let version = number(&Version::new(1, true, Offset(offset)).to_string());
+            let named = [("pk", text("p#0")), ("user_id", text("u")), ("v", version), ("liked_at", number("5"))];
+            let item: Item = named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            kept.said(&id(), &item, is_new).map(|at| at.0)
+        };
+        assert_eq!((said(3, true), said(7, false)), (Some(5), Some(5)));
+        assert_eq!(said(3, false), Some(5), "no replay takes a row back, which another law finds");
+        assert_eq!((said(3, true), said(7, true)), (None, Some(5)));
     }
 }

@@ -67,17 +67,23 @@ impl Driver {
         true
     }
 
-    /// An unclean election: the new leader lacks the last acknowledged messages of a partition.
-    pub(super) async fn lose_changes(&mut self) -> anyhow::Result<bool> {
+    /// Partitions lose messages: the last acknowledged ones that a new leader lacks after an unclean election, or all of their
+    /// beginning.
+    pub(super) async fn lose_changes(&mut self, at_end: bool) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut lost = false;
         for (partition, log) in self.logs().await {
-            if log.end > log.start && self.other.happens(60) {
+            if log.end <= log.start || !self.other.happens(60) {
+                continue;
+            }
+            if at_end {
                 let end = log.end.0.saturating_sub(self.other.between(1, LOST)).max(log.start.0);
                 self.world.broker.lose_tail(CHANGES, partition.index, end);
-                self.world.journal.tear(partition.index);
-                lost = true;
+            } else {
+                self.world.broker.trim(CHANGES, partition.index, self.other.between(log.start.0 + 1, log.end.0));
             }
+            self.world.journal.tear(partition.index);
+            lost = true;
         }
         Ok(lost)
     }
@@ -127,21 +133,6 @@ impl Driver {
         self.thaw(now);
         self.tick();
         Ok(())
-    }
-
-    /// Trims the log: all of it or its first part.
-    pub(super) async fn trim_changes(&mut self) -> anyhow::Result<bool> {
-        self.keep().await?;
-        let mut cut = false;
-        for (partition, log) in self.logs().await {
-            if log.end > log.start && self.other.happens(60) {
-                let start = self.other.between(log.start.0 + 1, log.end.0);
-                self.world.broker.trim(CHANGES, partition.index, start);
-                self.world.journal.tear(partition.index);
-                cut = true;
-            }
-        }
-        Ok(cut)
     }
 
     /// Copies the cache to a replica, which may take over later.
