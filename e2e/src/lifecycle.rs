@@ -137,10 +137,8 @@ async fn lose_counts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
     let lost = Instant::now();
     lose(stage, "like_counts").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
-    stage.report.tell(format!(
-        "like_counts deleted and created again; no answer is exact {:.1} s later",
-        noticed.as_secs_f64()
-    ));
+    let noticed = noticed.as_secs_f64();
+    stage.report.tell(format!("like_counts deleted and created again; no answer is exact {noticed:.1} s later"));
     let operator = stage.fleet.launcher.clone();
     let done = operator.change(&["adopt", "tables"]).await?;
     stage.report.tell(done.out.lines().last().unwrap_or_default().to_owned());

@@ -196,8 +196,8 @@ impl Run {
     }
 }
 
+/// A percentage.
 fn share(of: u64, all: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a share to one digit")]
-    let share = 100.0 * of as f64 / all.max(1) as f64;
-    share
+    let number = |n: u64| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    100.0 * number(of) / number(all.max(1))
 }

@@ -245,14 +245,8 @@ impl Launcher {
     /// Runs it, and fails unless it exits with 0.
     pub(crate) async fn must(&self, args: &[&str]) -> anyhow::Result<Done> {
         let done = self.run(args).await;
-        ensure!(
-            done.code == Some(0),
-            "tally {} ended with {:?}\n{}\n{}",
-            args.join(" "),
-            done.code,
-            done.out,
-            done.err
-        );
+        let Done { code, out, err } = &done;
+        ensure!(*code == Some(0), "tally {} ended with {code:?}\n{out}\n{err}", args.join(" "));
         Ok(done)
     }
 

@@ -187,9 +187,8 @@ fn cell(counter: &CounterId, partition: u32, shards: ShardCount) -> (String, Str
 
 /// Every sum that a subset of `amounts` can have.
 fn totals(amounts: &[i64]) -> BTreeSet<i64> {
-    amounts
-        .iter()
-        .fold([0].into(), |totals: BTreeSet<i64>, n| totals.iter().flat_map(|total| [*total, total + n]).collect())
+    let with = |totals: BTreeSet<i64>, n| totals.iter().flat_map(|total| [*total, total + n]).collect();
+    amounts.iter().fold([0].into(), with)
 }
 
 /// Every counter that can exist for these posts.

@@ -131,10 +131,9 @@ impl Stage {
         let (abroad, parts) = abroad.unzip();
         let histories = [&engines].into_iter().chain(&abroad).map(|engines| engines.history.clone());
         let honesty = Honesty::of(histories.collect(), SETTLES, Duration::ZERO);
-        let parts: Parts = parts.unwrap_or_default();
         let reader = |nth| {
-            let (asked, honesty, parts) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone(), parts.clone());
-            let chance = chance.fork();
+            let (asked, honesty) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone());
+            let (chance, parts) = (chance.fork(), parts.clone().unwrap_or_default());
             let read = move |stop| read(asked, honesty, parts, chance, crowd, stop);
             tasks.worker(tally_service::Stage::Intake, &format!("reader {nth}"), read)
         };

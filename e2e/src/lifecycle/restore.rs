@@ -81,10 +81,8 @@ pub(super) async fn relive(stage: &Stage, has_times: bool, lose: Duration) -> an
 
 /// Sets the group's offsets back with the plan's own command. A broker that cannot search by time starts at the beginning.
 async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::Result<()> {
-    let step = steps
-        .iter()
-        .find(|step| step.starts_with("kafka-consumer-groups.sh"))
-        .context("the plan does not set the group back")?;
+    let mut resets = steps.iter().filter(|step| step.starts_with("kafka-consumer-groups.sh"));
+    let step = resets.next().context("the plan does not set the group back")?;
     let from = DateTime::from_str(&format!("{}Z", value(step, "--to-datetime")?), Format::DateTime)?;
     let from = UnixMillis(u64::try_from(from.to_millis()?)?);
     let kafka = kafka::Settings::plaintext(&stage.engines.broker.to_string());

@@ -49,13 +49,12 @@ struct Stored {
 impl Load {
     /// Likes whose rows and counts will be in `emulator`.
     pub(super) fn new(posts: u32, rate: u64, partitions: u32, emulator: &Emulator) -> Result<Self, ControlError> {
-        let mut total = 0.0;
-        let weights: Vec<f64> = (1..posts)
-            .map(|rank| {
-                total += 1.0 / f64::from(rank);
-                total
-            })
-            .collect();
+        let weights = (1..posts).scan(0.0, |total, rank| {
+            *total += 1.0 / f64::from(rank);
+            Some(*total)
+        });
+        let upper: Vec<f64> = weights.collect();
+        let total = upper.last().copied().unwrap_or(1.0);
         let counts = vec![0; posts as usize];
         let stored = Arc::new(Mutex::new(Stored { counts: counts.clone(), ..Stored::default() }));
         let (of_rows, of_counts) = (Arc::clone(&stored), Arc::clone(&stored));
@@ -66,7 +65,7 @@ impl Load {
             rate,
             partitions,
             chance: Chance::seeded(7),
-            upper: weights.into_iter().map(|upper| upper / total).collect(),
+            upper: upper.into_iter().map(|upper| upper / total).collect(),
             counts,
             times: looked_at.map(|post| (post, Vec::new())).collect(),
             stored,

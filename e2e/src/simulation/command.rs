@@ -147,12 +147,12 @@ impl Simulate {
         let form = Form { events: self.form.events.min(MUTANT_EVENTS), ..self.form };
         let finds = if until.is_some() { FINDS_IN_TIME } else { FINDS };
         let (mut missed, mut cut) = (Vec::new(), Vec::new());
-        for mutant in mutants {
+        for &mutant in mutants {
+            let name = mutant.name();
             if is_over(until) {
-                cut.push(mutant.name());
+                cut.push(name);
                 continue;
             }
-            let mutant = *mutant;
             let order = |seed| Order { seed, form, mutant: Some(mutant), ..Order::default() };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
             let mut ran = 0;
@@ -166,10 +166,9 @@ impl Simulate {
             // Otherwise it was not the mutant that broke the law.
             for seed in found.keys() {
                 if let Some(how) = pool.one(&Order { spared: true, ..order(*seed) })?.broken {
-                    bail!("schedule {seed} of {} breaks a law without it, too: {how}", mutant.name());
+                    bail!("schedule {seed} of {name} breaks a law without it, too: {how}");
                 }
             }
-            let name = mutant.name();
             match found.first_key_value() {
                 Some((seed, how)) => {
                     let (times, how) = (found.len(), how.chars().take(HOW).collect::<String>());

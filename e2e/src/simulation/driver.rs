@@ -282,13 +282,11 @@ impl Driver {
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
         // Lists rely on clocks within 2 s of the store's, including the delay of the stream.
-        let by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
-        let by = if self.chance.happens(self.profile.wrong_clocks) {
+        let mut by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
+        if self.chance.happens(self.profile.wrong_clocks) {
             self.world.coverage.fired("clock_wrong");
-            self.profile.wrong_by
-        } else {
-            by
-        };
+            by = self.profile.wrong_by;
+        }
         let clock = self.world.clock.now();
         let clock = if self.chance.happens(self.profile.ahead) { clock.plus(by) } else { clock.minus(by) };
         self.slots[slot].start(&self.world, &self.profile, self.mutant, &self.chance, clock);

@@ -119,9 +119,8 @@ impl Events {
 
     /// Every record, with its partition and offset.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u64, &Record)> {
-        self.said
-            .iter()
-            .flat_map(|(partition, said)| (0..).zip(said).map(move |(offset, record)| (*partition, offset, record)))
+        let all = self.said.iter();
+        all.flat_map(|(partition, said)| (0..).zip(said).map(move |(offset, record)| (*partition, offset, record)))
     }
 
     /// How many of these positions hold events of members whose action was defined when they were produced.

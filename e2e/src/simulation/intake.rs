@@ -133,11 +133,8 @@ impl OwnedPartition for ProcessPartition {
         if let (Some(beyond), Some(last)) = (&self.lens.beyond, records.last_offset()) {
             beyond.0.lock().entry(index).or_default()[0] = last.next();
         }
-        Ok(self
-            .lens
-            .rewriter
-            .as_ref()
-            .map_or_else(|| Arc::clone(&records), |it| Arc::new(it.rewritten(index, &records))))
+        let rewritten = self.lens.rewriter.as_ref().map(|rewriter| Arc::new(rewriter.rewritten(index, &records)));
+        Ok(rewritten.unwrap_or(records))
     }
 
     async fn revoked(&self) -> Revocation {
@@ -191,15 +188,11 @@ impl Transactions for FaultyTransactions {
 
     async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
         self.process.log.pass().await;
-        let (is_done, is_answered) = match self.chance.below(100) {
-            0 => (false, false),
-            1 => (true, false),
-            _ => (true, true),
-        };
-        if is_done {
+        let drawn = self.chance.below(100);
+        if drawn > 0 {
             self.inner.write(records).await?;
         }
-        if is_answered {
+        if drawn > 1 {
             return Ok(());
         }
         self.process.world.coverage.fired("transaction_unknown");

@@ -97,11 +97,9 @@ async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
     }
     assert_eq!(applied + letters.len(), events.len(), "nothing is lost and nothing made up");
 
-    let expected: BTreeSet<(&str, &str)> = events
-        .iter()
-        .filter(|event| event.like)
-        .filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)))
-        .collect();
+    let likes = events.iter().filter(|event| event.like);
+    let expected = likes.filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)));
+    let expected: BTreeSet<(&str, &str)> = expected.collect();
     let table = Rows::new(&connection);
     let rows = every(async |after| table.scan(Segment { index: 0, of: 1 }, after).await).await.unwrap();
     let live = rows.iter().filter(|row| row.gone.is_none());
@@ -121,13 +119,8 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
         let headers: Vec<(&str, Option<Vec<u8>>)> =
             event.headers.iter().map(|(name, text)| (name.as_str(), text.as_deref().map(decoded))).collect();
         let headers: Vec<Header<'_>> = headers.iter().map(|(name, text)| (*name, text.as_deref())).collect();
-        let record = Outgoing {
-            topic: "likes",
-            partition: None,
-            key: Some(key.as_bytes()),
-            value: value.as_deref(),
-            headers: &headers,
-        };
+        let (key, value) = (Some(key.as_bytes()), value.as_deref());
+        let record = Outgoing { topic: "likes", partition: None, key, value, headers: &headers };
         let written = producer.send(record).await.expect("the cluster takes it");
         ((written.partition, written.offset.0), index)
     });

@@ -35,12 +35,11 @@ fn attack(target: &str, what: &str, run: Target, input: &[u8]) {
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(format!("fuzz/corpus/{target}")).unwrap_or_else(|error| panic!("{target}: {error}"));
-    let mut inputs: Vec<(String, Vec<u8>)> = files
-        .map(|file| {
-            let path = file.unwrap().path();
-            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
-        })
-        .collect();
+    let inputs = files.map(|file| {
+        let file = file.unwrap();
+        (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())
+    });
+    let mut inputs: Vec<(String, Vec<u8>)> = inputs.collect();
     inputs.sort();
     inputs
 }

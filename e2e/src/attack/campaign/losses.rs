@@ -48,11 +48,9 @@ pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<()> 
         stopped += usize::from(nap.is_some());
         longest = longest.max(nap.unwrap_or_default());
     }
-    stage.report.count("losses of stream", extent.rounds);
-    let longest = longest.as_secs_f64();
-    stage
-        .report
-        .note(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
+    let (report, longest) = (&stage.report, longest.as_secs_f64());
+    report.count("losses of stream", extent.rounds);
+    report.note(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
     Ok(())
 }
 

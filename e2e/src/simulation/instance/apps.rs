@@ -39,15 +39,12 @@ pub(super) struct Apps<'a> {
 
 impl Apps<'_> {
     /// Joins a group of a topic. `late` returns the source of the random delay of revocations.
-    fn joining<L>(
+    fn joining<L: Fn() -> Option<Chance>>(
         &self,
         group: &'static str,
         topic: &'static str,
         late: L,
-    ) -> impl Fn() -> Outcome<Box<dyn Intake>> + use<L>
-    where
-        L: Fn() -> Option<Chance>,
-    {
+    ) -> impl Fn() -> Outcome<Box<dyn Intake>> + use<L> {
         let (world, lens) = (Arc::clone(&self.process.world), self.lens());
         move || {
             let inner = Box::new(world.broker.join(group, topic));
