@@ -10,8 +10,9 @@ pub(crate) mod engines;
 pub(crate) mod fleet;
 pub(crate) mod laws;
 pub(crate) mod ledger;
-mod load;
+pub(crate) mod load;
 mod proxy;
+pub(crate) mod report;
 pub(crate) mod stage;
 
 pub use campaign::{Attack, Campaign, Extent, fight};

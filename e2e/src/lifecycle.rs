@@ -15,16 +15,17 @@ use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::ensure_tables;
-use tally_core::ids::{CounterId, PostId, RowKey, ShardCount};
-use tally_core::time::UnixMillis;
+use tally_adapters::kafka;
+use tally_core::ids::{CounterId, PostId};
 use tally_service::parse_duration;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Actions, report, reported};
+use crate::attack::campaign::reported;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::Service;
 use crate::attack::ledger::{all_counters, definitions};
+use crate::attack::load::send_all;
 use crate::attack::stage::{Ground, Stage, Under};
 use crate::simulation::events;
 use crate::tables;
@@ -86,15 +87,14 @@ pub async fn live(program: &Path, ground: Ground, what: What) -> anyhow::Result<
     // The roles name the tables that a restore leaves behind.
     let roles = if matches!(what, What::Restore { .. }) { Roles::Ignored } else { Roles::Kept };
     let mut stage = Stage::set(program, ground, (2, roles), Under::default()).await?;
-    let (mut story, has_times) = (Actions::default(), ground.broker.is_some());
+    let has_times = ground.broker.is_some();
     let lived = match &what {
-        What::Restore { lose } => restore::relive(&stage, &mut story, has_times, *lose).await,
-        What::LoseCheckpoints => checkpoints::relive(&mut stage, &mut story, !has_times).await,
-        What::LoseCounts { posts } => lose_counts(&stage, &mut story, *posts).await,
+        What::Restore { lose } => restore::relive(&stage, has_times, *lose).await,
+        What::LoseCheckpoints => checkpoints::relive(&mut stage, !has_times).await,
+        What::LoseCounts { posts } => lose_counts(&stage, *posts).await,
     };
-    lived.with_context(|| stage.fleet.tails(&story.notes.join("\n")))?;
-    let cached = stage.engines.redis().is_some();
-    Ok(report(&format!("{what}: seed {}", ground.seed), &story, &stage.judge().await?, cached, roles))
+    lived.with_context(|| stage.fleet.tails(&stage.report.to_string()))?;
+    Ok(format!("{what}: seed {}\n{}", ground.seed, stage.judge().await?))
 }
 
 /// The four tables of a deployment, without their prefix.
@@ -115,15 +115,11 @@ async fn keep(engines: &Engines, table: &str) -> anyhow::Result<()> {
     by_hand(engines, "UpdateTable", json!({"TableName": table, "DeletionProtectionEnabled": true})).await
 }
 
-/// The rows of one request, and the rows that may be put before they are counted.
-const BATCH: u8 = 25;
+/// The likes that may be produced before they are counted.
 const AHEAD: u64 = 20_000;
 
 /// The number of users, of which each post's likes are a part.
 const USERS: u64 = 1_000;
-
-/// The time of every like that is put by hand.
-const SINCE: UnixMillis = UnixMillis(5);
 
 /// How long processes may take to notice a missing table. They check every second, and the processors may be busy.
 const NOTICED: Duration = Duration::from_secs(10);
@@ -132,22 +128,20 @@ const NOTICED: Duration = Duration::from_secs(10);
 const RECOUNTED: Duration = Duration::from_secs(7_200);
 
 /// Loses the counts of `posts` posts and of the posts of the load.
-async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::Result<()> {
+async fn lose_counts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
     let began = Instant::now();
-    put_rows(stage, posts).await?;
+    like_posts(stage, posts).await?;
     let counters = stage.engines.emulator.stats().tables["like_counts"].items;
-    story.tell(format!("{counters} items of like_counts after {}", spent(began)));
+    stage.report.tell(format!("{counters} items of like_counts after {}", spent(began)));
 
     let lost = Instant::now();
     lose(stage, "like_counts").await?;
     let noticed = until("no count to be called exact", NOTICED, async || none_is_exact(stage).await.is_ok()).await?;
-    story.tell(format!(
-        "like_counts deleted and created again; no answer is exact {:.1} s later",
-        noticed.as_secs_f64()
-    ));
+    let noticed = noticed.as_secs_f64();
+    stage.report.tell(format!("like_counts deleted and created again; no answer is exact {noticed:.1} s later"));
     let operator = stage.fleet.launcher.clone();
     let done = operator.change(&["adopt", "tables"]).await?;
-    story.tell(done.out.lines().last().unwrap_or_default().to_owned());
+    stage.report.tell(done.out.lines().last().unwrap_or_default().to_owned());
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
     none_is_exact(stage).await?;
 
@@ -156,54 +150,46 @@ async fn lose_counts(stage: &Stage, story: &mut Actions, posts: u64) -> anyhow::
     let closed = async || stage.engines.open_losses().await.is_ok_and(|losses| losses == 0) || !recount.is_running();
     until("the loss to be closed", RECOUNTED, closed).await?;
     stage.exact_again(1).await?;
-    story.tell(format!("exact again {} after the loss, {} after the recount began", spent(lost), spent(recounted)));
+    stage.report.tell(format!(
+        "exact again {} after the loss, {} after the recount began",
+        spent(lost),
+        spent(recounted)
+    ));
     if let Some(memory) = recount.peak_memory() {
-        story.tell(format!("the recount used at most {} MiB of memory", memory >> 20));
+        stage.report.tell(format!("the recount used at most {} MiB of memory", memory >> 20));
     }
     let code = recount.exit(RECOUNTED).await?;
     ensure!(code == Some(0), "the recount ended with {code:?}\n{}", recount.tail());
-    story.tell(format!("the recount has finished its second pass after {}", spent(recounted)));
+    stage.report.tell(format!("the recount has finished its second pass after {}", spent(recounted)));
     stage.all_well()
 }
 
 /// Until an audit has finished, no answer may say exact. Returns the number of answers.
 async fn none_is_exact(stage: &Stage) -> anyhow::Result<usize> {
     let address = stage.fleet.api().public().context("the api has no public address yet")?;
-    let mut asked = 0;
-    for id in all_counters(stage.crowd, &definitions()) {
+    let counters: Vec<CounterId> = all_counters(stage.crowd, &definitions()).collect();
+    for id in &counters {
         let path = format!("/v1/posts/{}/counters/{}", id.post, id.name);
         let answer = tally_testkit::http::get(address, &path).await.with_context(|| format!("no answer to {path}"))?;
         let body: Value = serde_json::from_str(&answer.body).with_context(|| format!("{path}: {answer:?}"))?;
         ensure!(body["exact"] == false, "{path} is called exact before an audit: {answer:?}");
-        asked += 1;
     }
-    Ok(asked)
+    Ok(counters.len())
 }
 
-/// Puts a row of each post by hand, as fast as they are counted.
-async fn put_rows(stage: &Stage, posts: u64) -> anyhow::Result<()> {
-    for first in (0..posts).step_by(usize::from(BATCH)) {
-        let end = posts.min(first + u64::from(BATCH));
-        let rows: Vec<Value> = (first..end).map(|nth| row(stage, nth)).collect::<Result<_, _>>()?;
-        by_hand(&stage.engines, "BatchWriteItem", json!({"RequestItems": {"likes": rows}})).await?;
-        if end.is_multiple_of(AHEAD) {
-            stage.caught_up(Service::Streamer).await?;
-        }
+/// Likes each of so many posts once, as fast as likes are counted.
+async fn like_posts(stage: &Stage, posts: u64) -> anyhow::Result<()> {
+    let producer = kafka::Producer::new(&kafka::Settings::plaintext(&stage.engines.broker.to_string()))?;
+    for first in (0..posts).step_by(usize::try_from(AHEAD)?) {
+        let like = |nth| {
+            let post = PostId::new(&format!("b-{nth}")).context("an id")?;
+            Ok(stage.ledger.lock().like(&post, &events::user(nth % USERS)))
+        };
+        let likes = (first..posts.min(first + AHEAD)).map(like).collect::<anyhow::Result<_>>()?;
+        send_all(producer.clone(), stage.ledger.clone(), likes).await?;
+        stage.counted().await?;
     }
-    stage.caught_up(Service::Streamer).await?;
     Ok(())
-}
-
-fn row(stage: &Stage, nth: u64) -> anyhow::Result<Value> {
-    let (post, user) = (PostId::new(&format!("b-{nth}")).context("an id")?, events::user(nth % USERS));
-    let counter = CounterId::likes(post);
-    let pk = RowKey::of(&counter, user.as_str(), ShardCount::DEFAULT).to_string();
-    let (id, post) = (user.as_str(), counter.post.to_string());
-    let item = json!({
-        "pk": {"S": pk}, "user_id": {"S": id}, "post_id": {"S": post}, "liked_at": {"N": SINCE.0.to_string()},
-    });
-    stage.ledger.lock().put(counter, &user, SINCE);
-    Ok(json!({"PutRequest": {"Item": item}}))
 }
 
 /// Deletes a table, and creates it anew.

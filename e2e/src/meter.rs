@@ -16,6 +16,9 @@ use tally_emulator::Emulator;
 /// Asks DynamoDB to return the consumed capacity.
 const REPORT: &str = r#""ReturnConsumedCapacity":"TOTAL""#;
 
+/// The operation of a batch of statements.
+const BATCH: &str = "BatchExecuteStatement";
+
 /// The counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counted {
@@ -24,9 +27,9 @@ pub struct Counted {
     /// Members put, members removed, and cells updated, by successful statements.
     pub rows: [u64; 3],
     /// Write units of successful requests, by table.
-    pub units: BTreeMap<String, f64>,
-    /// Throttled calls, by operation.
-    pub throttled: BTreeMap<String, u64>,
+    units: BTreeMap<String, f64>,
+    /// Throttled statements. A batch that is throttled as a whole counts once.
+    pub throttled: u64,
 }
 
 impl Counted {
@@ -35,31 +38,29 @@ impl Counted {
         self.calls.get(operation).copied().unwrap_or_default()
     }
 
-    /// The throttled calls of an operation.
-    pub fn throttled(&self, operation: &str) -> u64 {
-        self.throttled.get(operation).copied().unwrap_or_default()
-    }
-
     /// The rows written.
     pub fn written(&self) -> u64 {
         self.rows.iter().sum()
     }
 
-    /// Adds later counts.
-    pub fn add(&mut self, later: Self) {
-        let Self { calls, rows, units, throttled } = later;
-        let sum = |all: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>| {
-            more.into_iter().for_each(|(operation, count)| *all.entry(operation).or_default() += count);
-        };
-        sum(&mut self.calls, calls);
-        sum(&mut self.throttled, throttled);
-        self.rows.iter_mut().zip(rows).for_each(|(sum, rows)| *sum += rows);
-        units.into_iter().for_each(|(table, units)| *self.units.entry(table).or_default() += units);
-    }
-
     /// The write units of a table.
     pub fn units(&self, table: &str) -> f64 {
         self.units.get(table).copied().unwrap_or_default()
+    }
+
+    /// Adds a successful write with these kinds of rows.
+    fn wrote(&mut self, rows: &[Option<usize>], answer: &Value) {
+        let outcomes = list(&answer["Responses"]);
+        for (kind, _) in rows.iter().zip(outcomes).filter(|(_, outcome)| outcome["Error"].is_null()) {
+            kind.iter().for_each(|kind| self.rows[*kind] += 1);
+        }
+        let codes = outcomes.iter().filter_map(|outcome| outcome["Error"]["Code"].as_str());
+        self.throttled += codes.filter(|code| throttles(code)).count() as u64;
+        for of in list(&answer["ConsumedCapacity"]) {
+            if let (Some(table), Some(units)) = (of["TableName"].as_str(), of["CapacityUnits"].as_f64()) {
+                *self.units.entry(table.to_owned()).or_default() += units;
+            }
+        }
     }
 }
 
@@ -76,9 +77,9 @@ impl Meter {
         Self { emulator: emulator.clone(), counted: Arc::default() }
     }
 
-    /// The counts since the last call.
-    pub fn take(&self) -> Counted {
-        std::mem::take(&mut *self.counted.lock())
+    /// The counts so far.
+    pub fn counted(&self) -> Counted {
+        self.counted.lock().clone()
     }
 
     /// An HTTP client for the emulator whose requests are counted.
@@ -96,43 +97,21 @@ impl Meter {
         emulator: &SharedHttpConnector,
     ) -> Result<HttpResponse, ConnectorError> {
         let operation = operation_of(&request);
-        let is_write = ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchExecuteStatement"];
-        let is_write = is_write.contains(&operation.as_str());
+        let is_write =
+            ["PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", BATCH].contains(&operation.as_str());
         let rows = if is_write { reporting(&mut request) } else { Vec::new() };
         let answer = emulator.call(request).await?;
-        if answer.status().is_success() {
-            self.passed(&operation, &rows, answer.body().bytes().filter(|_| is_write).unwrap_or_default());
-        } else {
-            self.refused(&operation, answer.body().bytes().unwrap_or_default());
+        let (body, mut counted) = (answer.body().bytes().unwrap_or_default(), self.counted.lock());
+        if !answer.status().is_success() {
+            counted.throttled += u64::from(operation == BATCH && throttles(&String::from_utf8_lossy(body)));
+            return Ok(answer);
         }
+        if is_write {
+            counted.wrote(&rows, &serde_json::from_slice(body).unwrap_or_default());
+        }
+        *counted.calls.entry(operation).or_default() += 1;
+        drop(counted);
         Ok(answer)
-    }
-
-    fn passed(&self, operation: &str, rows: &[Option<usize>], answer: &[u8]) {
-        let mut counted = self.counted.lock();
-        *counted.calls.entry(operation.to_owned()).or_default() += 1;
-        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
-        let outcomes = list(&answer["Responses"]);
-        for (kind, _) in rows.iter().zip(outcomes).filter(|(_, outcome)| outcome["Error"].is_null()) {
-            counted.rows.iter_mut().enumerate().for_each(|(nth, rows)| *rows += u64::from(*kind == Some(nth)));
-        }
-        let refused = outcomes.iter().filter(|outcome| outcome["Error"]["Code"].as_str().is_some_and(throttles));
-        let refused = refused.count() as u64;
-        if refused > 0 {
-            *counted.throttled.entry(operation.to_owned()).or_default() += refused;
-        }
-        for of in list(&answer["ConsumedCapacity"]) {
-            if let (Some(table), Some(units)) = (of["TableName"].as_str(), of["CapacityUnits"].as_f64()) {
-                *counted.units.entry(table.to_owned()).or_default() += units;
-            }
-        }
-    }
-
-    fn refused(&self, operation: &str, answer: &[u8]) {
-        if throttles(&String::from_utf8_lossy(answer)) {
-            let mut counted = self.counted.lock();
-            *counted.throttled.entry(operation.to_owned()).or_default() += 1;
-        }
     }
 }
 

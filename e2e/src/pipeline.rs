@@ -24,24 +24,6 @@ pub const TOPIC: &str = "likes";
 /// The log of changes.
 const CHANGES: &str = "changes";
 
-/// The size of a pipeline.
-pub struct Sizes {
-    /// The number of Kafka partitions.
-    pub partitions: u32,
-    /// The number of partitions of the log of changes.
-    pub changes: u32,
-    pub consumers: u64,
-    pub streamers: u64,
-    pub emulator: Config,
-}
-
-impl Default for Sizes {
-    /// One consumer and one streamer.
-    fn default() -> Self {
-        Self { partitions: 1, changes: 1, consumers: 1, streamers: 1, emulator: Config::default() }
-    }
-}
-
 /// A running pipeline.
 pub struct Pipeline {
     pub emulator: Emulator,
@@ -51,46 +33,35 @@ pub struct Pipeline {
     pub meters: [Meter; 2],
     /// The harness's own access to the tables, which is not counted.
     pub tables: Stores,
-    consumers: u64,
-    streamers: u64,
     running: Vec<Running>,
 }
 
 impl Pipeline {
-    /// Creates empty tables and topics. Nothing runs yet.
-    pub async fn new(sizes: Sizes) -> Self {
-        let Sizes { partitions, changes, consumers, streamers, emulator } = sizes;
+    /// Creates empty tables, a topic of events and a log of changes with these numbers of partitions. Nothing runs yet.
+    pub async fn new(partitions: u32, changes: u32, emulator: Config) -> Self {
         let Store { emulator, connection, .. } = Store::with(emulator).await;
         let broker = Broker::new();
         broker.create_topic(TOPIC, partitions);
         broker.create_topic("likes.dlq", 1);
         broker.create_topic(CHANGES, changes);
         let clock = Clock::starting_at(BEGAN);
-        Self {
-            meters: std::array::from_fn(|_| Meter::new(&emulator)),
-            emulator,
-            broker,
-            clock,
-            tables: Stores::over(&connection, clock),
-            consumers,
-            streamers,
-            running: Vec::new(),
-        }
+        let (meters, tables) = (std::array::from_fn(|_| Meter::new(&emulator)), Stores::over(&connection, clock));
+        Self { emulator, broker, clock, meters, tables, running: Vec::new() }
     }
 
-    /// Starts all services. From now on, requests are as slow as `rules` say.
-    pub fn start(&mut self, rules: Vec<Rule>) {
+    /// Starts this many consumers and streamers. From now on, requests are as slow as `rules` say.
+    pub fn start(&mut self, [consumers, streamers]: [u64; 2], rules: Vec<Rule>) {
         self.emulator.set_faults(rules);
-        for nth in 1..=self.consumers {
+        for nth in 1..=consumers {
             let connection = Connection::in_process(&settings(), self.meters[0].client(), self.clock.now());
             let app = consumer::App::with_ports(None, consumer::ReadSettings::default(), self.consumer(), connection);
             self.running.push(Running::start(app, self.host("consumer", nth)));
         }
-        for nth in 1..=self.streamers {
+        for nth in 1..=streamers {
             let connection = Connection::in_process(&settings(), self.meters[1].client(), self.clock.now());
             let ports = streamer::Ports::over(&connection, self.changes());
             let app = streamer::App::with_ports(None, streamer::Settings::default(), ports);
-            self.running.push(Running::start(app, self.host("change-streamer", self.consumers + nth)));
+            self.running.push(Running::start(app, self.host("change-streamer", consumers + nth)));
         }
     }
 

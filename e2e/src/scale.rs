@@ -3,25 +3,20 @@
 
 mod load;
 
-use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
-use tally_adapters::dynamodb::Consistency;
-use tally_core::ids::CounterId;
 use tally_emulator::{Config, Latency};
 
-use crate::meter::Counted;
-use crate::pipeline::{Pipeline, Sizes};
-use crate::scale::load::{Load, Rows};
+use crate::attack::report::percentile;
+use crate::meter::{Counted, Meter};
+use crate::pipeline::Pipeline;
+use crate::scale::load::Load;
 use crate::simulation::command::line;
 
 /// The period of the load.
 const TICK: Duration = Duration::from_millis(10);
-
-/// The number of counters that one request reads.
-const TOGETHER: usize = 100;
 
 /// How long after the load everything must be counted.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -31,64 +26,46 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub struct Scale {
     /// Likes per second
     #[arg(long, default_value_t = 100_000)]
-    pub rate: u64,
+    rate: u64,
     /// Duration of the load in seconds
     #[arg(long, default_value_t = 60)]
-    pub seconds: u64,
+    seconds: u64,
     /// Number of posts; the first gets a fifth of the likes, and the others the rest by Zipf
     #[arg(long, default_value_t = 100_000)]
-    pub posts: u32,
+    posts: u32,
     /// Kafka partitions
     #[arg(long, default_value_t = 24)]
-    pub partitions: u32,
+    partitions: u32,
     /// Partitions of the log of changes
     #[arg(long, default_value_t = 24)]
-    pub changes: u32,
+    changes: u32,
     /// Consumers
     #[arg(long, default_value_t = 4)]
-    pub consumers: u64,
+    consumers: u64,
     /// Change-streamers
     #[arg(long, default_value_t = 8)]
-    pub streamers: u64,
+    streamers: u64,
     /// Initial number of stream shards
     #[arg(long, default_value_t = 100)]
-    pub stream_shards: u32,
+    stream_shards: u32,
     /// Records after which a stream shard splits
     #[arg(long, default_value_t = 50_000)]
-    pub split_after: u64,
+    split_after: u64,
     /// Write units per second of one partition key
     #[arg(long, default_value_t = 1_000)]
-    pub key_write_units: u32,
+    key_write_units: u32,
     /// How long a transaction takes
     #[arg(long, default_value = "20ms..40ms", value_parser = str::parse::<Latency>)]
-    pub transaction: Latency,
+    transaction: Latency,
     /// How long a batch of statements takes
     #[arg(long, default_value = "8ms..25ms", value_parser = str::parse::<Latency>)]
-    pub batch: Latency,
+    batch: Latency,
     /// How long any other call takes
     #[arg(long, default_value = "3ms..8ms", value_parser = str::parse::<Latency>)]
-    pub call: Latency,
+    call: Latency,
     /// Seconds between two lines of output
     #[arg(long, default_value_t = 5)]
-    pub every: u64,
-}
-
-/// The result.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The number of likes, and how long after the last of them all were counted.
-    pub said: u64,
-    pub drained: Duration,
-    /// The greatest number of likes that were not in the rows yet.
-    pub behind: u64,
-    /// The staleness of the sampled counts during the load, sorted.
-    pub staleness: Vec<Duration>,
-    /// The requests of the consumers and of the streamers to the store.
-    pub asked: [Counted; 2],
-    /// The number of posts with a wrong count.
-    pub wrong_counts: u64,
-    /// The number of rows that no event has written.
-    pub wrong_rows: u64,
+    every: u64,
 }
 
 impl Scale {
@@ -99,27 +76,14 @@ impl Scale {
     pub fn run(self) -> anyhow::Result<()> {
         crate::simulation::seed_randomness(1);
         let thread = std::thread::Builder::new().name("scale".to_owned()).stack_size(16 << 20);
-        let running = thread.spawn(move || -> anyhow::Result<Outcome> {
+        let running = thread.spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
             runtime.block_on(self.course())
         })?;
-        let outcome = running.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-        line(outcome.to_string().trim_end())?;
-        ensure!(outcome.wrong_counts == 0 && outcome.wrong_rows == 0, "counts or rows are wrong");
-        Ok(())
+        running.join().map_err(|_| anyhow::anyhow!("a panic"))?
     }
 
-    /// Produces the load, and waits until it is counted.
-    ///
-    /// # Errors
-    /// The pipeline does not finish.
-    pub async fn course(self) -> anyhow::Result<Outcome> {
-        let pipeline = Pipeline::new(self.sizes()).await;
-        let load = Load::new(self.posts, self.rate, self.partitions, Rows::of(&pipeline.emulator)?);
-        Run { scale: self, pipeline, load, outcome: Outcome::default() }.whole().await
-    }
-
-    fn sizes(&self) -> Sizes {
+    async fn course(self) -> anyhow::Result<()> {
         let emulator = Config {
             shards: self.stream_shards,
             split_after: Some(self.split_after),
@@ -130,23 +94,30 @@ impl Scale {
             latency: Some(self.call),
             ..Config::default()
         };
-        let Self { partitions, changes, consumers, streamers, .. } = *self;
-        Sizes { partitions, changes, consumers, streamers, emulator }
+        let pipeline = Pipeline::new(self.partitions, self.changes, emulator).await;
+        let load = Load::new(self.posts, self.rate, self.partitions, &pipeline.emulator)?;
+        let (behind, staleness, asked) = (0, Vec::new(), Counted::default());
+        Run { scale: self, pipeline, load, behind, staleness, asked }.whole().await
     }
 }
 
-/// A run, with its result so far.
+/// A run, with what it has measured so far.
 struct Run {
     scale: Scale,
     pipeline: Pipeline,
     load: Load,
-    outcome: Outcome,
+    /// The greatest number of likes that were not in the rows yet.
+    behind: u64,
+    /// The staleness of the sampled counts during the load.
+    staleness: Vec<Duration>,
+    /// The requests of the consumers when the last line was printed.
+    asked: Counted,
 }
 
 impl Run {
-    async fn whole(mut self) -> anyhow::Result<Outcome> {
-        self.pipeline.start(Vec::new());
-        let began = self.pipeline.clock.now();
+    /// Produces the load, waits until it is counted, and prints the result.
+    async fn whole(mut self) -> anyhow::Result<()> {
+        self.pipeline.start([self.scale.consumers, self.scale.streamers], Vec::new());
         line("| second | likes/s | behind | staleness p50 | p99 | throttled | stream shards |")?;
         line("|---|---|---|---|---|---|---|")?;
         for second in 1..=self.scale.seconds {
@@ -155,123 +126,78 @@ impl Run {
                 self.row(second)?;
             }
         }
-        let ended = self.pipeline.clock.now();
-        self.rest().await?;
-        self.outcome.said = self.load.said();
-        self.outcome.drained = self.pipeline.clock.now().since(ended);
-        self.outcome.wrong_rows = self.load.rows.wrong();
-        self.outcome.wrong_counts = self.wrong_counts().await?;
-        ensure!(began < ended, "no time has passed");
-        let Self { pipeline, mut outcome, .. } = self;
-        for (kept, meter) in outcome.asked.iter_mut().zip(&pipeline.meters) {
-            kept.add(meter.take());
-        }
-        outcome.staleness.sort();
+        let drained = self.rest().await?;
+        let Self { pipeline, load, behind, staleness, .. } = self;
+        let [consumers, streamers] = pipeline.meters.each_ref().map(Meter::counted);
         pipeline.stop().await;
-        Ok(outcome)
+        line(&format!("likes        {}, all counted {drained:?} after the last one", load.said()))?;
+        line(&format!("lag          at most {behind} likes"))?;
+        let [p50, p99] = [50, 99].map(|percent| percentile(&staleness, percent));
+        line(&format!("staleness    p50 {p50:?}, p99 {p99:?}"))?;
+        let (written, throttled) = (consumers.written(), consumers.throttled);
+        let of = share(throttled, written + throttled);
+        line(&format!("consumers    {written} rows written, {throttled} statements throttled besides ({of:.1} %)"))?;
+        let (writes, held) = (streamers.calls("BatchExecuteStatement"), streamers.throttled);
+        line(&format!("streamers    {writes} requests of up to 25 updates, {held} statements throttled besides"))?;
+        for table in ["likes", "like_counts", "checkpoints"] {
+            line(&format!("write units  {:.0} of {table}", consumers.units(table) + streamers.units(table)))?;
+        }
+        let [wrong_counts, wrong_rows] = load.wrong();
+        line(&format!("differences  {wrong_counts} counts, {wrong_rows} rows"))?;
+        ensure!(wrong_counts == 0 && wrong_rows == 0, "counts or rows are wrong");
+        Ok(())
     }
 
     /// Produces one second of load, and samples the counts.
     async fn second(&mut self) -> anyhow::Result<()> {
+        let Self { pipeline, load, behind, staleness, .. } = self;
         let ticks = 1_000 / u64::try_from(TICK.as_millis()).unwrap_or(1);
         for tick in 0..ticks {
-            self.load.produce(&self.pipeline.broker, self.pipeline.clock.now(), tick, ticks)?;
-            self.pipeline.clock.sleep(TICK).await;
+            load.produce(&pipeline.broker, pipeline.clock.now(), tick, ticks)?;
+            pipeline.clock.sleep(TICK).await;
             if tick % 10 == 9 {
-                let likes = self.likes(&self.load.looked_at()).await?;
-                let ages = self.load.ages(likes.into_iter(), self.pipeline.clock.now());
-                self.outcome.staleness.extend(ages);
+                staleness.extend(load.ages(pipeline.clock.now()));
             }
-            self.outcome.behind = self.outcome.behind.max(self.load.behind());
+            *behind = load.behind().max(*behind);
         }
         Ok(())
     }
 
     fn row(&mut self, second: u64) -> anyhow::Result<()> {
-        let Self { scale, pipeline, load, outcome } = self;
-        let looks = usize::try_from(scale.every).unwrap_or(1) * 10 * load.looked_at().len();
-        let mut latest = outcome.staleness[outcome.staleness.len().saturating_sub(looks)..].to_vec();
-        latest.sort();
-        let since = pipeline.meters.each_ref().map(crate::meter::Meter::take);
-        let (statements, throttled) = (since[0].written(), since[0].throttled("BatchExecuteStatement"));
-        for (kept, since) in outcome.asked.iter_mut().zip(since) {
-            kept.add(since);
-        }
+        let Self { scale, pipeline, load, staleness, .. } = self;
+        let looks = staleness.len() / usize::try_from(second / scale.every).unwrap_or(1);
+        let latest = &staleness[staleness.len() - looks..];
+        let asked = pipeline.meters[0].counted();
+        let before = std::mem::replace(&mut self.asked, asked.clone());
+        let (written, throttled) = (asked.written() - before.written(), asked.throttled - before.throttled);
         let stream = pipeline.emulator.stats().tables["likes"].stream.as_ref().map_or(0, |it| it.open_shards.len());
         line(&format!(
             "| {second} | {} | {} | {:?} | {:?} | {:.1} % | {stream} |",
             scale.rate,
             load.behind(),
-            part(&latest, 50),
-            part(&latest, 99),
-            share(throttled, statements + throttled),
+            percentile(latest, 50),
+            percentile(latest, 99),
+            share(throttled, written + throttled),
         ))
     }
 
-    /// Waits until every like is a row and counted.
-    async fn rest(&self) -> anyhow::Result<()> {
-        let (Self { pipeline, load, .. }, rows) = (self, &self.load.rows);
-        let ended = pipeline.clock.now();
-        while rows.there().min(rows.counted()) < load.said() {
-            pipeline.clock.sleep(Duration::from_millis(100)).await;
-            let (said, waited) = (load.said(), pipeline.clock.now().since(ended));
-            ensure!(
-                waited < PATIENCE,
-                "{} rows and {} counted of {said} after {waited:?}",
-                rows.there(),
-                rows.counted()
-            );
+    /// Waits until every like is a row and counted, and returns how long that took.
+    async fn rest(&self) -> anyhow::Result<Duration> {
+        let Self { pipeline: Pipeline { clock, .. }, load, .. } = self;
+        let ended = clock.now();
+        loop {
+            let (behind, uncounted, waited) = (load.behind(), load.uncounted(), clock.now().since(ended));
+            if behind == 0 && uncounted == 0 {
+                return Ok(waited);
+            }
+            ensure!(waited < PATIENCE, "after {waited:?}, {behind} likes are no rows, and {uncounted} are not counted");
+            clock.sleep(Duration::from_millis(100)).await;
         }
-        Ok(())
-    }
-
-    async fn wrong_counts(&self) -> anyhow::Result<u64> {
-        let mut wrong = 0;
-        for said in self.load.counts().chunks(TOGETHER) {
-            let ids: Vec<_> = said.iter().map(|(id, _)| id.clone()).collect();
-            let likes = self.likes(&ids).await?;
-            wrong += said.iter().zip(likes).filter(|((_, said), counted)| said != counted).count() as u64;
-        }
-        Ok(wrong)
-    }
-
-    /// The values of counters. One that is missing or cannot be read counts as 0.
-    async fn likes(&self, ids: &[CounterId]) -> anyhow::Result<Vec<i64>> {
-        let counters = &self.pipeline.tables.counters;
-        let read = counters.read(ids, Consistency::Strong).await.context("cannot read counts")?;
-        let likes =
-            |id| read.counters.get(id).and_then(|counter| counter.as_ref().ok()).map_or(0, |counter| counter.likes);
-        Ok(ids.iter().map(likes).collect())
     }
 }
 
-/// A percentile of the `sorted` values.
-fn part(sorted: &[Duration], of_hundred: usize) -> Duration {
-    sorted.get((sorted.len() * of_hundred / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
-}
-
+/// A percentage.
 fn share(of: u64, all: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a share to one digit")]
-    let share = 100.0 * of as f64 / all.max(1) as f64;
-    share
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { said, drained, behind, staleness, asked, wrong_counts, wrong_rows } = self;
-        let [consumers, streamers] = asked;
-        writeln!(f, "likes        {said}, all counted {drained:?} after the last one")?;
-        writeln!(f, "lag          at most {behind} likes")?;
-        writeln!(f, "staleness    p50 {:?}, p99 {:?}", part(staleness, 50), part(staleness, 99))?;
-        let (written, throttled) = (consumers.written(), consumers.throttled("BatchExecuteStatement"));
-        let of = share(throttled, written + throttled);
-        writeln!(f, "consumers    {written} rows written, {throttled} statements throttled besides ({of:.1} %)")?;
-        let (writes, held) = (streamers.calls("BatchExecuteStatement"), streamers.throttled("BatchExecuteStatement"));
-        writeln!(f, "streamers    {writes} requests of up to 25 updates, {held} statements throttled besides")?;
-        for table in ["likes", "like_counts", "checkpoints"] {
-            let units = consumers.units(table) + streamers.units(table);
-            writeln!(f, "write units  {units:.0} of {table}")?;
-        }
-        writeln!(f, "differences  {wrong_counts} counts, {wrong_rows} rows")
-    }
+    let number = |n: u64| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    100.0 * number(of) / number(all.max(1))
 }

@@ -36,6 +36,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use tally_service::Chance;
 
 pub use faults::{kinds, kinds_of_lists, kinds_of_regions};
@@ -78,6 +79,11 @@ impl Draws for Chance {
     fn below(&self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.token() % bound }
     }
+}
+
+/// The name of a variant as an argument.
+pub(crate) fn name_of(variant: &impl ValueEnum) -> String {
+    variant.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 static IS_SEEDED: AtomicBool = AtomicBool::new(false);

@@ -46,24 +46,7 @@ pub async fn exchange(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) ->
     stream.write_all(request.as_ref()).await.ok()?;
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.ok()?;
-    parsed(&said)
-}
-
-fn parsed(said: &[u8]) -> Option<Answer> {
-    let (head, body) = std::str::from_utf8(said).ok()?.split_once("\r\n\r\n")?;
+    let (head, body) = std::str::from_utf8(&said).ok()?.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
     Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_response_is_parsed_and_half_a_response_is_none() {
-        let whole = parsed(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n\r\n{}").unwrap();
-        assert_eq!((whole.status, whole.body.as_str()), (503, "{}"));
-        assert_eq!(parsed(b"HTTP/1.1 200 OK\r\n"), None);
-        assert_eq!(parsed(b""), None);
-    }
 }

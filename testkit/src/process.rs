@@ -119,22 +119,21 @@ impl Process {
     /// # Errors
     /// The program cannot be started, or no temporary file created.
     pub fn start(name: &str, command: &mut Command) -> anyhow::Result<Self> {
-        let (out, log) = (scratch()?, scratch()?);
-        command.stdout(out.try_clone()?).stderr(log.try_clone()?);
-        Self::begin(name, command, out, log)
+        let log = scratch()?;
+        Self::begin(log.try_clone()?, log, name, command)
     }
 
-    /// Starts a program whose log goes to `log`.
+    /// Starts a program whose log goes to `stderr`.
     ///
     /// # Errors
     /// The program cannot be started, or no temporary file created.
-    pub fn logging_to(log: impl Into<Stdio>, name: &str, command: &mut Command) -> anyhow::Result<Self> {
-        let out = scratch()?;
-        command.stdout(out.try_clone()?).stderr(log);
-        Self::begin(name, command, out, scratch()?)
+    pub fn logging_to(stderr: impl Into<Stdio>, name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        Self::begin(stderr, scratch()?, name, command)
     }
 
-    fn begin(name: &str, command: &mut Command, out: File, log: File) -> anyhow::Result<Self> {
+    fn begin(stderr: impl Into<Stdio>, log: File, name: &str, command: &mut Command) -> anyhow::Result<Self> {
+        let out = scratch()?;
+        command.stdout(out.try_clone()?).stderr(stderr);
         let held = no_spawning();
         let child = command.spawn().with_context(|| format!("cannot start the {name}"))?;
         drop(held);

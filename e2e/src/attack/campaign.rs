@@ -6,8 +6,6 @@ mod network;
 mod processes;
 mod regions;
 
-use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -15,14 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use tally_service::telemetry::{self, LogFormat};
-use tally_testkit::process::GRACE;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::attack::engines::Roles;
-use crate::attack::fleet::Service;
-use crate::attack::stage::{Ground, Judgement, Stage, Under};
-use crate::simulation::honest::Count;
+use crate::attack::stage::{Ground, Stage, Under};
+use crate::simulation::name_of;
 
 /// The longest outage with the in-process Kafka. Clients give up and ask again. When a black hole then delivers the requests of
 /// minutes at once, a second request of one member to join a group fails an assertion in that Kafka and ends this process.
@@ -73,7 +69,7 @@ impl Campaign {
         if self == Self::Zombies && extent.rounds > 4 { 3 } else { 2 }
     }
 
-    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+    async fn run(self, stage: &Stage, extent: Extent) -> anyhow::Result<()> {
         match self {
             Self::Kills => Box::pin(processes::kills(stage, extent)).await,
             Self::Zombies => processes::zombies(stage, extent).await,
@@ -89,12 +85,6 @@ impl Campaign {
     }
 }
 
-impl fmt::Display for Campaign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_possible_value().iter().try_for_each(|value| f.write_str(value.get_name()))
-    }
-}
-
 /// The extent of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -104,71 +94,6 @@ pub struct Extent {
     pub span: Duration,
     /// How long a recovery may take.
     pub recovery: Duration,
-}
-
-/// Recoveries from one cause.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Recoveries(Vec<Duration>);
-
-impl Recoveries {
-    pub(crate) fn add(&mut self, took: Duration) {
-        self.0.push(took);
-    }
-
-    pub(crate) fn merge(&mut self, others: Self) {
-        self.0.extend(others.0);
-    }
-
-    /// The duration that `percent` percent of them did not exceed.
-    pub(crate) fn percentile(&self, percent: usize) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let rank = (sorted.len() * percent).div_ceil(100).max(1);
-        sorted.get(rank - 1).copied().unwrap_or_default()
-    }
-}
-
-impl fmt::Display for Recoveries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99, most] = [50, 99, 100].map(|percent| self.percentile(percent).as_secs_f64());
-        write!(f, "{:>5}   p50 {p50:>6.2} s   p99 {p99:>6.2} s   max {most:>6.2} s", self.0.len())
-    }
-}
-
-/// What a campaign did, without its result.
-#[derive(Default)]
-pub(crate) struct Actions {
-    /// The recoveries by their cause.
-    table: BTreeMap<String, Recoveries>,
-    /// One line of text each.
-    pub(crate) notes: Vec<String>,
-}
-
-impl Actions {
-    /// Notes a step, and logs it at once.
-    pub(crate) fn tell(&mut self, line: impl Into<String>) {
-        let line = line.into();
-        tracing::info!("{line}");
-        self.notes.push(line);
-    }
-
-    fn recovered(&mut self, from: impl Into<String>, took: Duration) {
-        self.table.entry(from.into()).or_default().add(took);
-    }
-
-    fn attempts(&mut self, attempts: processes::Attempts) {
-        self.all("recount under attack", attempts.done);
-        self.notes.push(format!("unfinished recounts          {:>5}", attempts.unfinished));
-    }
-
-    fn add(&mut self, others: Self) {
-        others.table.into_iter().for_each(|(from, recoveries)| self.all(from, recoveries));
-        self.notes.extend(others.notes);
-    }
-
-    fn all(&mut self, from: impl Into<String>, recoveries: Recoveries) {
-        self.table.entry(from.into()).or_default().merge(recoveries);
-    }
 }
 
 /// Runs a campaign over a pipeline whose processes run `program`, and returns the report. All random choices follow from the
@@ -194,56 +119,14 @@ pub async fn fight(
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);
     let stage = Stage::set(program, ground, (members, Roles::Kept), under).await?;
-    let mut actions = Actions::default();
     let mut names = Vec::new();
     for (campaign, extent) in campaigns {
-        let fought = campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&campaign.to_string()))?;
-        actions.add(fought);
-        names.push(campaign.to_string());
+        campaign.run(&stage, *extent).await.with_context(|| stage.fleet.tails(&name_of(campaign)))?;
+        names.push(name_of(campaign));
         stage.engines.calm();
     }
-    let cached = stage.engines.redis().is_some();
-    let judgement = stage.judge().await?;
-    let head = format!("{}: seed {}, {:.0} s", names.join(", "), ground.seed, began.elapsed().as_secs_f64());
-    Ok(report(&head, &actions, &judgement, cached, Roles::Kept))
-}
-
-pub(crate) fn report(head: &str, actions: &Actions, judgement: &Judgement, cached: bool, roles: Roles) -> String {
-    let Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared } = judgement;
-    let mut text = format!("{head}\n");
-    for (what, recoveries) in &actions.table {
-        let _ = writeln!(text, "  {what:<28} {recoveries}");
-    }
-    for note in &actions.notes {
-        let _ = writeln!(text, "  {note}");
-    }
-    for service in Service::ALL {
-        let (Some(before), Some(during)) = (before.get(&service), during.get(&service)) else { continue };
-        let [before, during] = [before >> 20, during >> 20];
-        let _ = writeln!(text, "  memory of a {service:<10} {before} MiB before, peak {during} MiB");
-    }
-    let mut line = |what: &str, result: String| _ = writeln!(text, "  {what:<28}{result}");
-    line("answers of the api", answers.clone());
-    let Count { answers, exact, lies } = honest;
-    line("counts answered", format!("{answers}, {exact} exact, {lies} wrong"));
-    line("events produced", format!("{said}, {doubtful} amounts without acknowledgement"));
-    line("rows equal the events", format!("{} rows, {} of them cells", compared.rows, compared.cells));
-    line("counts equal the rows", format!("{} counters, also in the api's answers, all exact", compared.counters));
-    let cache = match cached {
-        true => format!("{} counters, none stale", compared.cached),
-        false => "not tested: redis-server is not installed".to_owned(),
-    };
-    line("cached", cache);
-    let (took, drained) = (recount.took.as_secs_f64(), drained.as_secs_f64());
-    line("a recount found no drift", format!("{} rows, {took:.1} s", recount.rows));
-    line("stopped gracefully", format!("all with exit code 0, in at most {drained:.1} s of {} s", GRACE.as_secs()));
-    if roles == Roles::Kept {
-        line("roles (infra/roles.yaml)", format!("0 refused, {} grants unused", spared.len()));
-    }
-    for grant in spared {
-        let _ = writeln!(text, "    {grant}");
-    }
-    text
+    let report = stage.judge().await?;
+    Ok(format!("{}: seed {}, {:.0} s\n{report}", names.join(", "), ground.seed, began.elapsed().as_secs_f64()))
 }
 
 /// How long a recovery may take on a machine that does nothing else.
@@ -302,23 +185,4 @@ pub(crate) fn reported(campaign: impl AsyncFnOnce(&Path) -> anyhow::Result<Strin
         }
     })?;
     write!(std::io::stdout().lock(), "{report}").context("cannot print")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_a_measured_duration() {
-        let mut recoveries = Recoveries::default();
-        assert_eq!(recoveries.percentile(99), Duration::ZERO);
-        (1..=100).rev().for_each(|seconds| recoveries.add(Duration::from_secs(seconds)));
-        assert_eq!([50, 99, 100].map(|percent| recoveries.percentile(percent).as_secs()), [50, 99, 100]);
-        let mut few = Recoveries::default();
-        few.add(Duration::from_secs(3));
-        few.add(Duration::from_secs(1));
-        assert_eq!([50, 99].map(|percent| few.percentile(percent).as_secs()), [1, 3]);
-        few.merge(recoveries);
-        assert_eq!(few.0.len(), 102);
-    }
 }

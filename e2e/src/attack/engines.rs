@@ -14,14 +14,13 @@ use tally_adapters::redis::{self, PartitionCache};
 use tally_core::definitions::Definitions;
 use tally_core::ids::{CachePrefix, ShardCount};
 use tally_core::time::UnixMillis;
-use tally_core::topic::Partition;
 use tally_emulator::{Config, Emulator, Fault, Policies, Rule};
 use tally_service::{Clock, Host, Stage, Stop};
 use tally_testkit::{Redis, until};
 use tokio::net::TcpListener;
 
 use crate::attack::ledger::definitions;
-use crate::attack::proxy::{Mode, Protocol, Proxy};
+use crate::attack::proxy::{Mode, Proxy};
 use crate::simulation::events::TOPIC;
 use crate::simulation::history::History;
 
@@ -43,12 +42,8 @@ pub(crate) enum Dependency {
 }
 
 impl Dependency {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Kafka => "kafka",
-            Self::DynamoDb => "dynamodb",
-            Self::Redis => "redis",
-        }
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -56,6 +51,7 @@ impl Dependency {
 pub(crate) struct Engines {
     pub(crate) clock: Clock,
     pub(crate) emulator: Emulator,
+    pub(crate) roles: Roles,
     /// Without a proxy, like everything below.
     pub(crate) broker: SocketAddr,
     redis: Mutex<Option<Arc<Redis>>>,
@@ -74,16 +70,6 @@ pub(crate) struct Engines {
 pub(crate) enum Roles {
     Kept,
     Ignored,
-}
-
-impl Roles {
-    fn policies(self) -> anyhow::Result<Option<Policies>> {
-        if self == Self::Ignored {
-            return Ok(None);
-        }
-        let roles: serde_json::Value = serde_saphyr::from_str(ROLES).context("infra/roles.yaml")?;
-        Policies::of(&roles).map(Some).context("infra/roles.yaml")
-    }
 }
 
 /// Starts a Kafka in this process, with a few more topics of counts.
@@ -108,7 +94,10 @@ impl Engines {
             Some(broker) => (broker, None),
             None => embedded(counts).map(|(broker, cluster)| (broker, Some(cluster)))?,
         };
-        let (clock, policies) = (Host::new("attack").clock(), roles.policies()?);
+        let allowed = serde_saphyr::from_str::<serde_json::Value>(ROLES).context("infra/roles.yaml")?;
+        let policies =
+            if roles == Roles::Kept { Some(Policies::of(&allowed).context("infra/roles.yaml")?) } else { None };
+        let clock = Host::new("attack").clock();
         let config = Config { shards: 4, split_after: Some(4_000), max_open_shards: 8, policies, ..Config::default() };
         let emulator = Emulator::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for the tables")?;
@@ -123,11 +112,11 @@ impl Engines {
             "redis-server is not installed: install it, or set TALLY_REDIS_SERVER"
         );
         let redis = if Redis::is_installed() { Some(Redis::start(&[]).await?) } else { None };
-        let mut proxies = BTreeMap::new();
-        proxies.insert(Dependency::Kafka, Proxy::start(tasks, broker, Protocol::Kafka).await?);
-        proxies.insert(Dependency::DynamoDb, Proxy::start(tasks, tables, Protocol::Any).await?);
+        let start = async |of, target| anyhow::Ok((of, Proxy::start(tasks, of, target).await?));
+        let mut proxies =
+            BTreeMap::from([start(Dependency::Kafka, broker).await?, start(Dependency::DynamoDb, tables).await?]);
         if let Some(redis) = &redis {
-            proxies.insert(Dependency::Redis, Proxy::start(tasks, redis.address(), Protocol::Any).await?);
+            proxies.extend([start(Dependency::Redis, redis.address()).await?]);
         }
         let connection = Connection::in_process(&Settings::local(""), emulator.http_client(), clock.now());
         ensure_tables(&connection).await?;
@@ -135,13 +124,14 @@ impl Engines {
         checkpoints.config(Some(ShardCount::DEFAULT)).await?;
         let defined = checkpoints.define(&Definitions::likes_alone(), &definitions()).await?;
         ensure!(defined, "the counters are already defined");
-        let tables = proxies.get(&Dependency::DynamoDb).map(Proxy::address).context("the tables have a proxy")?;
-        let api_tables = Proxy::start(tasks, tables, Protocol::Any).await?;
+        let (of, tables) = (Dependency::DynamoDb, proxies[&Dependency::DynamoDb].address());
+        let api_tables = Proxy::start(tasks, of, tables).await?;
         let history = History::of(&emulator)?;
         Ok(Self {
             deployment: Mutex::new(("", Arc::new(Stores::over(&connection, clock)))),
             clock,
             emulator,
+            roles,
             broker,
             redis: Mutex::new(redis.map(Arc::new)),
             proxies,
@@ -212,13 +202,8 @@ impl Engines {
 
     /// The finished offset of each partition.
     pub(crate) async fn finished(&self) -> BTreeMap<u32, u64> {
-        let (tables, mut finished) = (self.tables(), BTreeMap::new());
-        for index in 0..PARTITIONS {
-            let claim = tables.claims.read(&Partition { topic: TOPIC.into(), index }).await;
-            let kept = claim.ok().and_then(|claim| claim.kept);
-            finished.extend(kept.map(|kept| (index, kept.safe.0)));
-        }
-        finished
+        let claims = self.tables().claims.all(TOPIC, PARTITIONS).await.unwrap_or_default();
+        (0..).zip(claims).filter_map(|(index, claim)| Some((index, claim.kept?.safe.0))).collect()
     }
 
     /// Whether every partition of the log was folded past `since`, so that all earlier rows are counted.
@@ -253,11 +238,4 @@ pub(crate) async fn replica(primary: &Redis) -> anyhow::Result<Redis> {
         async || replica.ask("INFO replication").await.is_ok_and(|said| said.contains("master_link_status:up"));
     until("the replica to follow", FOLLOW, follows).await?;
     Ok(replica)
-}
-
-/// Stops the replication.
-pub(crate) async fn detach(replica: &Redis) -> anyhow::Result<()> {
-    let answer = replica.ask("REPLICAOF NO ONE").await?;
-    ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
-    Ok(())
 }

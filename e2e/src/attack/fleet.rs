@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use parking_lot::Mutex;
 use tally_testkit::Process;
 use tally_testkit::process::{Done, command, run};
@@ -75,28 +75,19 @@ impl fmt::Display for Service {
     }
 }
 
-/// Starts processes.
-#[derive(Clone, Debug)]
+/// Starts processes that use the engines through their proxies.
+#[derive(Clone)]
 pub(crate) struct Launcher {
     program: PathBuf,
-    endpoint: String,
-    /// The tables' endpoint for the API.
-    api_endpoint: String,
-    brokers: String,
-    redis: String,
+    engines: Arc<Engines>,
+    is_cached: bool,
     /// Additional environment variables of each process.
     settings: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
 impl Launcher {
-    /// Starts processes that use the engines through their proxies.
-    pub(crate) fn new(program: PathBuf, engines: &Engines) -> anyhow::Result<Self> {
-        let address = |dependency| engines.proxies.get(&dependency).map(Proxy::address);
-        let redis = address(Dependency::Redis).map_or_else(|| "off".to_owned(), |at| format!("redis://{at}"));
-        let endpoint = format!("http://{}", address(Dependency::DynamoDb).context("the tables have no proxy")?);
-        let api_endpoint = format!("http://{}", engines.api_tables.address());
-        let brokers = address(Dependency::Kafka).context("Kafka has no proxy")?.to_string();
-        Ok(Self { program, endpoint, api_endpoint, brokers, redis, settings: Arc::default() })
+    pub(crate) fn new(program: &Path, engines: &Arc<Engines>) -> Self {
+        Self { program: program.to_owned(), engines: Arc::clone(engines), is_cached: true, settings: Arc::default() }
     }
 
     /// Sets an environment variable of the processes started from now on.
@@ -106,25 +97,25 @@ impl Launcher {
 
     /// The same without a cache.
     pub(crate) fn without_redis(&self) -> Self {
-        Self { redis: "off".to_owned(), ..self.clone() }
+        Self { is_cached: false, ..self.clone() }
     }
 
     /// Starts a process of `service`, with the additional arguments `more`.
     pub(crate) fn start(&self, service: Service, more: &[&str]) -> anyhow::Result<Process> {
+        let Engines { proxies, api_tables, .. } = &*self.engines;
+        let redis = proxies.get(&Dependency::Redis).filter(|_| self.is_cached);
+        let redis = redis.map_or_else(|| "off".to_owned(), |proxy| format!("redis://{}", proxy.address()));
+        let brokers = proxies[&Dependency::Kafka].address().to_string();
         let mut args = vec!["--log-format", "json", "--admin-listen", "127.0.0.1:0"];
         args.extend(match service {
-            Service::Consumer => vec!["--brokers", &self.brokers],
-            Service::Streamer => vec!["--brokers", &self.brokers, "--redis", &self.redis, "--poll-idle", "200ms"],
-            Service::Recount => vec!["--brokers", &self.brokers],
+            Service::Consumer | Service::Recount => vec!["--brokers", &brokers],
+            Service::Streamer => vec!["--brokers", &brokers, "--redis", &redis, "--poll-idle", "200ms"],
             // A busy processor should not look like an unavailable store.
-            Service::Api => vec!["--redis", &self.redis, "--listen", "127.0.0.1:0", "--table-budget", "8s"],
+            Service::Api => vec!["--redis", &redis, "--listen", "127.0.0.1:0", "--table-budget", "8s"],
         });
-        args.extend(more);
-        let endpoint = if service == Service::Api { &self.api_endpoint } else { &self.endpoint };
-        let mut command = command(&self.program);
-        command.arg0(service.binary()).args(args).env("AWS_ENDPOINT_URL", endpoint).env("AWS_REGION", "us-east-1");
-        command.env("AWS_ACCESS_KEY_ID", service.role()).env("AWS_SECRET_ACCESS_KEY", "local");
-        command.envs(&*self.settings.lock());
+        let tables = if service == Service::Api { api_tables } else { &proxies[&Dependency::DynamoDb] };
+        let mut command = self.command(service.binary(), tables, service.role());
+        command.args(args).args(more).envs(&*self.settings.lock());
         Process::start(&service.to_string(), &mut command)
     }
 }
@@ -153,9 +144,8 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Starts this many consumers and streamers and one API, and waits until all are ready.
     pub(crate) async fn start(launcher: Launcher, members: usize) -> anyhow::Result<Self> {
-        let services = std::iter::repeat_n(Service::Consumer, members)
-            .chain(std::iter::repeat_n(Service::Streamer, members))
-            .chain([Service::Api]);
+        let services = [Service::Consumer, Service::Streamer].into_iter();
+        let services = services.flat_map(|service| std::iter::repeat_n(service, members)).chain([Service::Api]);
         let slot = |service| Ok(Slot { service, process: Mutex::new(Arc::new(launcher.start(service, &[])?)) });
         let slots = services.map(slot).collect::<anyhow::Result<Vec<_>>>()?;
         let fleet = Self { launcher, slots, memory: Mutex::default() };
@@ -197,7 +187,7 @@ impl Fleet {
     pub(crate) fn all_running(&self) -> anyhow::Result<()> {
         for slot in &self.slots {
             let process = slot.process();
-            anyhow::ensure!(process.is_running(), "the {} has ended\n{}", slot.service, process.tail());
+            ensure!(process.is_running(), "the {} has ended\n{}", slot.service, process.tail());
         }
         Ok(())
     }
@@ -238,25 +228,25 @@ const NAME: &str = "tally";
 impl Launcher {
     /// Runs `tally` with `args` as a new process without this one's settings.
     pub(crate) async fn run(&self, args: &[&str]) -> Done {
-        let Self { program, endpoint, brokers, .. } = self;
-        let mut command = command(program);
-        command.arg0(NAME).args(args).env("AWS_ENDPOINT_URL", endpoint).env("TALLY_BROKERS", brokers);
-        command.env("AWS_REGION", "us-east-1").env("TALLY_OPERATOR", "e2e");
-        command.env("AWS_ACCESS_KEY_ID", "OperatorRole").env("AWS_SECRET_ACCESS_KEY", "local");
-        run(&mut command).await
+        let proxies = &self.engines.proxies;
+        let mut command = self.command(NAME, &proxies[&Dependency::DynamoDb], "OperatorRole");
+        command.args(args).env("TALLY_BROKERS", proxies[&Dependency::Kafka].address().to_string());
+        run(command.env("TALLY_OPERATOR", "e2e")).await
+    }
+
+    /// This program under another name and as another role, with these tables.
+    fn command(&self, name: &str, tables: &Proxy, role: &str) -> Command {
+        let mut command = command(&self.program);
+        command.arg0(name).env("AWS_ENDPOINT_URL", format!("http://{}", tables.address()));
+        command.env("AWS_REGION", "us-east-1").env("AWS_ACCESS_KEY_ID", role).env("AWS_SECRET_ACCESS_KEY", "local");
+        command
     }
 
     /// Runs it, and fails unless it exits with 0.
     pub(crate) async fn must(&self, args: &[&str]) -> anyhow::Result<Done> {
         let done = self.run(args).await;
-        ensure!(
-            done.code == Some(0),
-            "tally {} ended with {:?}\n{}\n{}",
-            args.join(" "),
-            done.code,
-            done.out,
-            done.err
-        );
+        let Done { code, out, err } = &done;
+        ensure!(*code == Some(0), "tally {} ended with {code:?}\n{out}\n{err}", args.join(" "));
         Ok(done)
     }
 

@@ -11,13 +11,13 @@ use tally_core::cached::{Cache as _, Value};
 use tally_core::event::partition_of;
 use tally_core::fold::Counter;
 use tally_core::ids::{CounterId, CounterKind, CounterName, PostId, RESERVED, RowKey, ShardCount};
-use tally_testkit::{Process, every, http, until};
+use tally_testkit::{every, http, until};
 use tokio::time::Instant;
 
 use crate::attack::engines::Engines;
 use crate::attack::fleet::{Fleet, Launcher, Service};
-use crate::attack::ledger::{Truth, Weights, all_counters};
-use crate::simulation::laws::{Quiet, exact};
+use crate::attack::ledger::{Ledger, Weights, all_counters};
+use crate::simulation::laws::{Quiet, exact, weights};
 
 /// How long the cache and the API may take to agree with the counters.
 const FOLLOW: Duration = Duration::from_secs(20);
@@ -44,60 +44,46 @@ pub(crate) async fn judge(
     engines: &Engines,
     abroad: Option<&Engines>,
     fleet: &Fleet,
-    truth: &Truth,
+    ledger: &Ledger,
 ) -> anyhow::Result<Compared> {
-    let (rows, tombstones) = scanned(engines).await?;
-    truth.is_in(&rows, ShardCount::DEFAULT)?;
-    let mut by_key: BTreeMap<RowKey, i64> = BTreeMap::new();
-    for ((pk, _), weight) in &rows {
-        *by_key.entry(pk.parse()?).or_default() += weight;
-    }
-    since_when(engines, by_key.keys(), truth).await?;
-    let counters = counters(engines).await?;
-    exact(&Quiet { rows: &by_key, counters: &counters })?;
-    let counted: BTreeSet<&CounterId> = counters.keys().collect();
-    let missing = by_key.keys().find(|key| !counted.contains(&key.counter));
-    ensure!(missing.is_none(), "{missing:?} has rows but no counter");
-    let losses = engines.open_losses().await?;
-    ensure!(losses == 0, "{losses} losses are open although nothing was lost");
-    let cached = cache(engines, &counters).await?;
-    let defined = engines.tables().checkpoints.definitions().await?;
-    let others = match abroad {
-        Some(abroad) => self::counters(abroad).await?,
-        None => BTreeMap::new(),
-    };
-    answers(fleet, all_counters(truth.crowd, &defined), [&counters, &others]).await?;
-    // The answers may have filled the cache.
-    let cached = cache(engines, &counters).await?.max(cached);
-    let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
-    Ok(Compared { rows: rows.len(), tombstones, cells, counters: counters.len(), cached })
-}
-
-/// Every live row with its weight, and the number of tombstones.
-async fn scanned(engines: &Engines) -> anyhow::Result<(Weights, usize)> {
     let tables = engines.tables();
     let rows = every(async |after| tables.rows.scan(WHOLE, after).await).await?;
     let (gone, live): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.gone.is_some());
+    let by_key = weights(&live);
     let weighed = live.into_iter().map(|row| {
         let weight = row.weight().with_context(|| format!("{row:?} has no weight"))?;
         Ok(((row.pk, row.sort), weight.get()))
     });
-    Ok((weighed.collect::<anyhow::Result<_>>()?, gone.len()))
+    let rows: Weights = weighed.collect::<anyhow::Result<_>>()?;
+    ledger.is_in(&rows, ShardCount::DEFAULT)?;
+    since_when(engines, by_key.keys(), ledger).await?;
+    let counters = counters(engines).await?;
+    exact(&Quiet { rows: &by_key, counters: &counters })?;
+    let missing = by_key.keys().find(|key| !counters.contains_key(&key.counter));
+    ensure!(missing.is_none(), "{missing:?} has rows but no counter");
+    let losses = engines.open_losses().await?;
+    ensure!(losses == 0, "{losses} losses are open although nothing was lost");
+    let cached = cache(engines, &counters).await?;
+    let defined = tables.checkpoints.definitions().await?;
+    let others = match abroad {
+        Some(abroad) => self::counters(abroad).await?,
+        None => BTreeMap::new(),
+    };
+    answers(fleet, all_counters(ledger.crowd, &defined), [&counters, &others]).await?;
+    // The answers may have filled the cache.
+    let cached = cache(engines, &counters).await?.max(cached);
+    let cells = rows.keys().filter(|(_, sort)| sort.starts_with(RESERVED)).count();
+    Ok(Compared { rows: rows.len(), tombstones: gone.len(), cells, counters: counters.len(), cached })
 }
 
 /// The rows of the crowd's posts must have the time of the last event.
-async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, truth: &Truth) -> anyhow::Result<()> {
-    let (tables, posts): (_, BTreeSet<PostId>) = (engines.tables(), truth.crowd.posts().collect());
+async fn since_when(engines: &Engines, keys: impl Iterator<Item = &RowKey>, ledger: &Ledger) -> anyhow::Result<()> {
+    let (tables, posts): (_, BTreeSet<PostId>) = (engines.tables(), ledger.crowd.posts().collect());
     let is_said = |key: &&RowKey| key.counter.name.kind() == CounterKind::Set && posts.contains(&key.counter.post);
     for key in keys.filter(is_said) {
         for like in every(async |after| tables.rows.likes(key, after, None).await).await? {
-            let place = (key.counter.clone(), like.user.as_str().to_owned());
-            let said = truth.members.get(&place);
-            ensure!(
-                said == Some(&like.liked_at),
-                "{place:?} has the time {}, but the last event {said:?}",
-                like.liked_at
-            );
+            let (user, at, said) = (&like.user, like.liked_at, ledger.since(&key.counter, like.user.as_str()));
+            ensure!(said == Some(at), "{user} of {key} has the time {at}, but the last event {said:?}");
         }
     }
     Ok(())
@@ -171,18 +157,14 @@ const QUIET: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The result of a recount that has finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) took: Duration,
     pub(crate) rows: u64,
 }
 
-/// Runs a full audit until it ends.
+/// Runs a full audit until it ends, which must find nothing.
 pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
-    let began = Instant::now();
-    let process = launcher.start(Service::Recount, &[])?;
-    let code = process.exit(QUIET).await?;
-    finished(&process, code, began.elapsed())
+    recount(launcher, &[], QUIET).await?.context("the audit did not end")
 }
 
 /// Runs a full audit until it ends. It may correct counts, and must leave none wrong.
@@ -193,21 +175,20 @@ pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Recounts all of `post` while it changes, and returns `None` if that did not finish. It must find nothing, since counts are
-/// never wrong.
+/// Recounts all of `post` while it changes, and returns `None` if that did not finish.
 pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {
+    recount(launcher, &["--post", post], PATIENCE).await
+}
+
+/// Runs a recount, and returns `None` if it took longer than `limit`. It must find nothing, since counts are never wrong.
+async fn recount(launcher: &Launcher, scope: &[&str], limit: Duration) -> anyhow::Result<Option<Found>> {
     let began = Instant::now();
-    let process = launcher.start(Service::Recount, &["--post", post])?;
-    let Ok(code) = process.exit(PATIENCE).await else {
+    let process = launcher.start(Service::Recount, scope)?;
+    let Ok(code) = process.exit(limit).await else {
         process.kill().await?;
         return Ok(None);
     };
-    finished(&process, code, began.elapsed()).map(Some)
-}
-
-/// The result of a recount that ended with `code`. It must have found nothing.
-fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Result<Found> {
-    let printed = process.printed();
+    let (took, printed) = (began.elapsed(), process.printed());
     let mut lines = printed.lines().rev().filter_map(|line| serde_json::from_str::<Json>(line).ok());
     let summary = lines.find_map(|mut line| Some(line.get_mut("summary")?.take())).with_context(|| process.tail())?;
     let drift = summary["drift"].as_object().is_some_and(|drift| !drift.is_empty());
@@ -215,5 +196,5 @@ fn finished(process: &Process, code: Option<i32>, took: Duration) -> anyhow::Res
     ensure!(!drift && number("corrected") == 0, "a recount found wrong counts: {summary}\n{}", process.tail());
     ensure!(number("misplaced_rows") == 0, "a recount found misplaced rows: {summary}");
     ensure!(code == Some(0), "a recount ended with {code:?}: {summary}\n{}", process.tail());
-    Ok(Found { took, rows: number("rows") })
+    Ok(Some(Found { took, rows: number("rows") }))
 }

@@ -28,7 +28,7 @@ const SUM: &str = "views";
 pub(crate) type Weights = BTreeMap<(String, String), i64>;
 
 /// A member of a set.
-pub(crate) type Place = (CounterId, String);
+type Place = (CounterId, String);
 
 /// The counters of every post: likes, retweets, replies and views.
 pub(crate) fn definitions() -> Definitions {
@@ -53,9 +53,9 @@ impl Unsent {
 }
 
 /// All events: the last one of each member, the sum in each partition, and the end of each partition's log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    crowd: Crowd,
+    pub(crate) crowd: Crowd,
     /// The share of events that add to a sum, in percent.
     amounts: u64,
     chance: Chance,
@@ -73,12 +73,12 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// An empty ledger for events of the [definitions].
-    pub(crate) fn new(crowd: Crowd, amounts: u64, chance: Chance, definitions: Definitions) -> Self {
+    pub(crate) fn new(crowd: Crowd, amounts: u64, chance: Chance) -> Self {
         Self {
             crowd,
             amounts,
             chance,
-            definitions,
+            definitions: definitions(),
             said: 0,
             last: BTreeMap::new(),
             sums: BTreeMap::new(),
@@ -93,9 +93,8 @@ impl Ledger {
         let (post, user, direction) = crowd.draw(chance);
         let at = UnixMillis(FIRST + self.said);
         self.said += 1;
-        let is_sum = definitions.named(SUM).is_some() && chance.happens(*amounts);
-        let sets = SETS.iter().take_while(|name| definitions.named(name).is_some()).count();
-        let name = if is_sum { SUM } else { SETS[chance.place(sets)] };
+        let is_sum = chance.happens(*amounts);
+        let name = if is_sum { SUM } else { chance.pick(&SETS) };
         let definition = definitions.named(name).expect("it is defined");
         let counter = CounterId { post, name: definition.name.clone() };
         let n = u32::try_from(1 + chance.below(50)).expect("an amount is small");
@@ -118,13 +117,8 @@ impl Ledger {
         self.said += 1;
         let definition = self.definitions.named("likes").expect("every deployment has likes");
         let value = encode(definition, post, Direction::Add, Said::Member(user), None, at).expect("it has that action");
-        self.put(counter, user, at);
+        self.last.insert((counter, user.as_str().to_owned()), Some(at));
         Unsent { key: Some(post.as_bytes().to_vec()), value, amount: None }
-    }
-
-    /// A row was put by hand.
-    pub(crate) fn put(&mut self, counter: CounterId, user: &UserId, since: UnixMillis) {
-        self.last.insert((counter, user.as_str().to_owned()), Some(since));
     }
 
     /// The event was acknowledged at this position of the log.
@@ -143,35 +137,28 @@ impl Ledger {
         }
     }
 
-    /// The expected result of all events.
-    pub(crate) fn truth(&self) -> Truth {
-        let members = self.last.iter().filter_map(|(place, since)| Some((place.clone(), (*since)?))).collect();
-        Truth { crowd: self.crowd, members, sums: self.sums.clone(), doubtful: self.doubtful.clone() }
+    /// When the last event put a member into a set, unless it took the member out.
+    pub(crate) fn since(&self, counter: &CounterId, member: &str) -> Option<UnixMillis> {
+        self.last.get(&(counter.clone(), member.to_owned())).copied().flatten()
     }
-}
 
-/// The expected result of all events: the members with their times, and the sums of each partition.
-#[derive(Clone, Debug)]
-pub(crate) struct Truth {
-    /// The posts and users of the events.
-    pub(crate) crowd: Crowd,
-    pub(crate) members: BTreeMap<Place, UnixMillis>,
-    sums: BTreeMap<(CounterId, u32), i64>,
-    doubtful: BTreeMap<CounterId, Vec<i64>>,
-}
-
-impl Truth {
     /// The number of amounts that may or may not be in the log.
     pub(crate) fn doubtful(&self) -> usize {
         self.doubtful.values().map(Vec::len).sum()
     }
 
+    /// The rows without amounts that may or may not be in the log.
+    fn rows(&self, shards: ShardCount) -> Weights {
+        let row = |(counter, member): &Place| (RowKey::of(counter, member, shards).to_string(), member.clone());
+        let cells = self.sums.iter().map(|((counter, partition), n)| (cell(counter, *partition, shards), *n));
+        let members = self.last.iter().filter(|(_, since)| since.is_some());
+        members.map(|(place, _)| (row(place), 1)).chain(cells).collect()
+    }
+
     /// Checks the rows: each member's is in its shard, and each cell has the acknowledged amounts of its partition. A sum may
     /// include some of its unacknowledged amounts.
     pub(crate) fn is_in(&self, found: &Weights, shards: ShardCount) -> anyhow::Result<()> {
-        let row = |(counter, member): &Place| (RowKey::of(counter, member, shards).to_string(), member.clone());
-        let mut expected: Weights = self.members.keys().map(|place| (row(place), 1)).collect();
-        expected.extend(self.sums.iter().map(|((counter, partition), n)| (cell(counter, *partition, shards), *n)));
+        let mut expected = self.rows(shards);
         let mut spare: BTreeMap<CounterId, i64> = BTreeMap::new();
         for (row, weight) in found {
             let said = expected.remove(row).unwrap_or(0);
@@ -200,9 +187,8 @@ fn cell(counter: &CounterId, partition: u32, shards: ShardCount) -> (String, Str
 
 /// Every sum that a subset of `amounts` can have.
 fn totals(amounts: &[i64]) -> BTreeSet<i64> {
-    amounts
-        .iter()
-        .fold([0].into(), |totals: BTreeSet<i64>, n| totals.iter().flat_map(|total| [*total, total + n]).collect())
+    let with = |totals: BTreeSet<i64>, n| totals.iter().flat_map(|total| [*total, total + n]).collect();
+    amounts.iter().fold([0].into(), with)
 }
 
 /// Every counter that can exist for these posts.
@@ -221,88 +207,29 @@ mod tests {
 
     const SHARDS: ShardCount = ShardCount::DEFAULT;
 
-    fn ledger(seed: u64) -> Ledger {
-        Ledger::new(Crowd { posts: 3, users: 5, hot: 20, unlikes: 40 }, AMOUNTS, Chance::seeded(seed), definitions())
-    }
-
-    /// Folds the records as they were written, with the production decoder.
-    fn folded(said: &[(Unsent, u32)]) -> Weights {
-        let (definitions, mut rows) = (definitions(), Weights::new());
-        for (unsent, partition) in said {
-            let event = tally_core::event::decode_value(Some(&unsent.value), UnixMillis(0), &definitions).unwrap();
-            let counter = CounterId { post: event.subject().parse().unwrap(), name: event.counter.clone() };
-            match &event.deed {
-                tally_core::event::Deed::Amount(n) => {
-                    *rows.entry(cell(&counter, *partition, SHARDS)).or_default() += n;
-                }
-                tally_core::event::Deed::Member { id, present } => {
-                    let row = (RowKey::of(&counter, id, SHARDS).to_string(), id.clone().into_owned());
-                    if *present {
-                        rows.insert(row, 1)
-                    } else {
-                        rows.remove(&row)
-                    };
-                }
-            }
-        }
-        rows
-    }
-
     #[test]
-    fn the_truth_equals_a_fold_of_the_written_events() {
-        let mut ledger = ledger(1);
-        let said: Vec<_> = (0..600).map(|n| (ledger.next_event(), n % 12)).collect();
-        for (unsent, partition) in &said {
-            ledger.written(unsent, *partition, 0);
+    fn rows_are_exactly_the_events_except_for_amounts_without_an_acknowledgement() {
+        let mut ledger = Ledger::new(CROWD, AMOUNTS, Chance::seeded(1));
+        let said: Vec<Unsent> = (0..600).map(|_| ledger.next_event()).collect();
+        for (unsent, partition) in said.iter().zip((0..12).cycle()) {
+            ledger.written(unsent, partition, 0);
         }
-        let rows = folded(&said);
-        let names: BTreeSet<String> =
-            rows.keys().map(|(pk, _)| pk.parse::<RowKey>().unwrap().counter.name.to_string()).collect();
-        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["likes", "replies", "retweets", "views"]);
-        let truth = ledger.truth();
-        truth.is_in(&rows, SHARDS).unwrap();
-        assert_eq!((ledger.said, truth.doubtful()), (600, 0));
+        let rows = ledger.rows(SHARDS);
+        ledger.is_in(&rows, SHARDS).unwrap();
         for row in rows.keys() {
             let mut wrong = rows.clone();
             *wrong.get_mut(row).unwrap() += 1;
-            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is one too many");
+            assert!(ledger.is_in(&wrong, SHARDS).is_err(), "{row:?} is one too many");
             wrong.remove(row);
-            assert!(truth.is_in(&wrong, SHARDS).is_err(), "{row:?} is missing");
+            assert!(ledger.is_in(&wrong, SHARDS).is_err(), "{row:?} is missing");
         }
-    }
-
-    #[test]
-    fn only_amounts_without_an_acknowledgement_may_be_missing() {
-        let mut ledger = ledger(2);
-        let amounts: Vec<Unsent> =
-            (0..40).map(|_| ledger.next_event()).filter(|unsent| !unsent.may_be_repeated()).collect();
-        let mut empty = Ledger { last: BTreeMap::new(), ..ledger };
-        let (known, doubtful) = amounts.split_first().unwrap();
-        empty.written(known, 3, 0);
-        let doubtful =
-            doubtful.iter().find(|unsent| unsent.amount.as_ref().unwrap().0 == known.amount.as_ref().unwrap().0);
-        let doubtful = doubtful.expect("one post has two of them");
-        empty.unacknowledged(doubtful);
-        let truth = empty.truth();
-        let n = doubtful.amount.as_ref().unwrap().1;
-        let both = folded(&[(known.clone(), 3), (doubtful.clone(), 5)]);
-        truth.is_in(&folded(&[(known.clone(), 3)]), SHARDS).unwrap();
-        truth.is_in(&both, SHARDS).unwrap();
-        let more = both.iter().map(|(row, weight)| (row.clone(), weight + n)).collect();
-        assert!(truth.is_in(&more, SHARDS).is_err());
-        assert!(truth.is_in(&Weights::new(), SHARDS).is_err());
-    }
-
-    #[test]
-    fn the_lag_is_the_number_of_unfinished_records() {
-        let mut ledger = ledger(1);
-        let unsent = ledger.next_event();
-        for (partition, offset) in [(0, 0), (1, 4), (0, 1), (1, 3)] {
-            ledger.written(&unsent, partition, offset);
+        let doubtful = said.iter().find(|unsent| !unsent.may_be_repeated()).unwrap();
+        ledger.unacknowledged(doubtful);
+        let (counter, amount) = doubtful.amount.clone().unwrap();
+        for (more, holds) in [(0, true), (amount, true), (amount + 1, false)] {
+            let mut rows = rows.clone();
+            *rows.entry(cell(&counter, 3, SHARDS)).or_default() += more;
+            assert_eq!(ledger.is_in(&rows, SHARDS).is_ok(), holds, "{more} more");
         }
-        assert_eq!(ledger.ends, BTreeMap::from([(0, 2), (1, 5)]));
-        assert_eq!(behind(&ledger.ends, &BTreeMap::new()), 7);
-        assert_eq!(behind(&ledger.ends, &BTreeMap::from([(0, 2), (1, 4)])), 1);
-        assert_eq!(behind(&ledger.ends, &BTreeMap::from([(0, 9), (1, 9)])), 0);
     }
 }

@@ -101,11 +101,11 @@ pub(crate) struct Counted {
     #[serde(flatten)]
     sum: Count,
     #[serde(default)]
-    regions: Vec<Part>,
+    pub(crate) regions: Vec<Part>,
 }
 
 #[derive(Deserialize)]
-struct Part {
+pub(crate) struct Part {
     region: String,
     count: i64,
     exact: bool,
@@ -113,15 +113,13 @@ struct Part {
 }
 
 impl Counted {
-    /// The answer about the likes of a post, if there is one.
-    pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
-        let answer = http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?;
-        serde_json::from_str(&answer.body).ok()
+    fn of(answer: &Answer) -> anyhow::Result<Self> {
+        serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))
     }
 
-    /// How many Regions it names.
-    pub(crate) fn regions(&self) -> usize {
-        self.regions.len()
+    /// The answer about the likes of a post, with the parts of all Regions, if there is one.
+    pub(crate) async fn ask(address: SocketAddr, post: &PostId) -> Option<Self> {
+        Self::of(&http::get(address, &format!("/v1/posts/{post}/{BY_REGION}")).await?).ok()
     }
 
     /// Whether it has everything from before this time, and says so.
@@ -144,8 +142,8 @@ impl Counted {
 /// The answer about the likes of a post. A busy API claims nothing.
 pub(crate) async fn likes(address: SocketAddr, post: &PostId) -> anyhow::Result<Option<Count>> {
     let answer = http::get(address, &format!("/v1/posts/{post}/likes")).await;
-    let Some(answer) = answer.filter(|answer| answer.status == 200) else { return Ok(None) };
-    serde_json::from_str(&answer.body).with_context(|| format!("the answer is not a count: {answer:?}"))
+    let answer = answer.filter(|answer| answer.status == 200);
+    answer.map(|answer| Ok(Counted::of(&answer)?.sum)).transpose()
 }
 
 /// The route of an answer with the parts of all Regions.
@@ -161,7 +159,7 @@ pub(crate) async fn read(
     crowd: Crowd,
     stop: Stop,
 ) -> anyhow::Result<()> {
-    let posts: Vec<String> = crowd.all_counters().map(|id| format!("/v1/posts/{}", id.post)).collect();
+    let posts: Vec<PostId> = crowd.posts().collect();
     while !stop.is_requested() {
         // A process that is still starting has no address yet.
         if let Some(address) = fleet.api().public() {
@@ -173,14 +171,13 @@ pub(crate) async fn read(
                 true => "likes",
                 false => "counters",
             };
-            let path = format!("{}/{route}", posts[chance.place(posts.len())]);
+            let path = format!("/v1/posts/{}/{route}", posts[chance.place(posts.len())]);
             let asked = http::get_within(address, &path, STANDSTILL);
             // A reader that is stopped does not wait for a stopped process.
             let Ok(answer) = stop.unless_requested(asked).await else { return Ok(()) };
             if let Some(answer) = answer.as_ref().filter(|answer| answer.status == 200 && of_likes) {
-                let counted: Result<Counted, _> = serde_json::from_str(&answer.body);
-                let counted = counted.with_context(|| format!("the answer is not a count: {answer:?}"))?;
-                ensure!(!by_region || counted.regions() == parts.len(), "not every Region is named: {answer:?}");
+                let counted = Counted::of(answer)?;
+                ensure!(!by_region || counted.regions.len() == parts.len(), "not every Region is named: {answer:?}");
                 counted.judge(&honesty, &parts)?;
             }
             answers.hear(answer);
@@ -218,14 +215,10 @@ impl Answers {
         }
     }
 
-    /// The number of answers with this status.
-    pub(crate) fn with(&self, status: u16) -> u64 {
-        self.0.lock().by_status.get(&status).copied().unwrap_or(0)
-    }
-
-    /// The last answer with status 503.
-    pub(crate) fn busy(&self) -> Option<Answer> {
-        self.0.lock().busy.clone()
+    /// The number of answers with status 503, and the last of them.
+    pub(crate) fn busy(&self) -> (u64, Option<Answer>) {
+        let received = self.0.lock();
+        (received.by_status.get(&503).copied().unwrap_or(0), received.busy.clone())
     }
 
     /// The API may answer a request for a post only with counts or 503.
@@ -242,35 +235,5 @@ impl fmt::Display for Answers {
         let received = self.0.lock();
         received.by_status.iter().try_for_each(|(status, count)| write!(f, "{status}: {count}, "))?;
         write!(f, "no connection or no answer: {}", received.none)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_count_is_read_with_and_without_what_each_region_adds() {
-        let read = |body: &str| serde_json::from_str::<Counted>(body).unwrap();
-        let likes = read(r#"{"post_id":"p","likes":7,"version":3,"exact":true,"as_of":9,"fresh":true}"#);
-        assert_eq!((likes.sum.value, likes.regions(), likes.is_exact(UnixMillis(9))), (7, 0, true));
-        let (count, eu) =
-            (r#""counter":"likes","value":7,"version":3"#, r#"{"region":"eu","count":4,"exact":true,"as_of":8}"#);
-        let both = read(&format!(r#"{{"post_id":"p",{count},"exact":false,"as_of":9,"regions":[{eu}]}}"#));
-        assert_eq!((both.sum.value, both.regions[0].count, both.is_exact(UnixMillis(9))), (7, 4, false));
-    }
-
-    #[test]
-    fn a_busy_api_is_accepted_and_any_other_failure_is_not() {
-        let answer = |status| Some(Answer { status, head: String::new(), body: String::new() });
-        let answers = Answers::default();
-        answers.hear(answer(503));
-        assert!(answers.judge().is_err(), "no count was answered");
-        answers.hear(answer(200));
-        answers.hear(None);
-        assert!(answers.judge().is_ok());
-        assert_eq!(answers.to_string(), "200: 1, 503: 1, no connection or no answer: 1");
-        answers.hear(answer(500));
-        assert!(answers.judge().is_err());
     }
 }

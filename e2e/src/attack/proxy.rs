@@ -1,8 +1,9 @@
-//! A TCP proxy for one dependency. It forwards everything or simulates a network fault, and counts the effects.
+//! A TCP proxy for one dependency. It forwards everything or simulates a network fault, and knows whether that had an effect.
 
 mod kafka;
 
 use std::future::Future;
+use std::mem::discriminant;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::attack::proxy::kafka::Advertised;
+use crate::attack::engines::Dependency;
+use crate::attack::proxy::kafka::{Frames, Ports};
 
 /// What a proxy does with the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,58 +44,19 @@ pub(crate) enum Mode {
     },
 }
 
-/// The effects of a proxy's faults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Effects {
-    /// Connections that did not end normally.
-    pub(crate) broken: u64,
-    /// Bytes that were held in a black hole.
-    pub(crate) swallowed: u64,
-    /// Bytes that were slowed down.
-    pub(crate) slowed: u64,
-}
-
-impl Effects {
-    /// The effects since `earlier`.
-    pub(crate) fn since(self, earlier: Self) -> Self {
-        Self {
-            broken: self.broken - earlier.broken,
-            swallowed: self.swallowed - earlier.swallowed,
-            slowed: self.slowed - earlier.slowed,
-        }
-    }
-
-    /// Whether a fault of this kind had an effect.
-    pub(crate) fn felt(self, mode: Mode) -> bool {
-        match mode {
-            Mode::Pass => true,
-            Mode::Reset | Mode::Cut { .. } => self.broken > 0,
-            Mode::Blackhole => self.swallowed > 0,
-            Mode::Slow { .. } => self.slowed > 0,
-        }
-    }
-}
-
-/// The number of bytes that may be sent within `span`, at least one.
-pub(super) fn room(bytes_per_second: u64, span: Duration) -> usize {
-    let bytes = u128::from(bytes_per_second) * span.as_millis() / 1_000;
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+/// What a proxy does, and whether it has already done that to a connection. A proxy that forwards everything never has.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    mode: Mode,
+    is_felt: bool,
 }
 
 /// The size of one read in bytes.
 const PIECE: usize = 16 << 10;
 
-/// How often slow bytes are sent.
+/// How often slow bytes are sent, and how often that is in a second.
 const TRICKLE: Duration = Duration::from_millis(50);
-
-/// The protocol of a proxy's connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    /// A protocol whose messages contain no addresses.
-    Any,
-    /// Kafka's, whose answers contain the broker's address.
-    Kafka,
-}
+const TRICKLES: u64 = 20;
 
 /// A running proxy.
 #[derive(Debug)]
@@ -105,19 +68,18 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: Mutex<SocketAddr>,
-    advertised: Option<Advertised>,
-    mode: watch::Sender<Mode>,
-    effects: Mutex<Effects>,
+    advertised: Option<Ports>,
+    weather: watch::Sender<Weather>,
 }
 
 impl Proxy {
     /// Listens on a free loopback port and forwards to `target`.
-    pub(crate) async fn start(tasks: &Host, target: SocketAddr, protocol: Protocol) -> anyhow::Result<Self> {
+    pub(crate) async fn start(tasks: &Host, of: Dependency, target: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on a port for a proxy")?;
         let address = listener.local_addr()?;
-        let advertised = (protocol == Protocol::Kafka).then(|| Advertised::new(target.port(), address.port()));
-        let mode = watch::Sender::new(Mode::Pass);
-        let shared = Arc::new(Shared { target: Mutex::new(target), advertised, mode, effects: Mutex::default() });
+        let advertised = (of == Dependency::Kafka).then(|| [target.port(), address.port()]);
+        let weather = watch::Sender::new(Weather { mode: Mode::Pass, is_felt: false });
+        let shared = Arc::new(Shared { target: Mutex::new(target), advertised, weather });
         let serving = Arc::clone(&shared);
         tasks.worker(Stage::Support, "proxy", move |stop: Stop| async move {
             let mut connections = JoinSet::new();
@@ -137,9 +99,12 @@ impl Proxy {
         self.address
     }
 
-    /// Changes the mode from now on.
+    /// Changes the mode from now on. Another fault of the same kind goes on with the first one's effects.
     pub(crate) fn set(&self, mode: Mode) {
-        self.shared.mode.send_replace(mode);
+        self.shared.weather.send_modify(|weather| {
+            let is_felt = weather.is_felt && discriminant(&weather.mode) == discriminant(&mode);
+            *weather = Weather { mode, is_felt };
+        });
     }
 
     /// Forwards new connections to another server.
@@ -152,9 +117,9 @@ impl Proxy {
         self.set(Mode::Pass);
     }
 
-    /// The effects so far.
-    pub(crate) fn effects(&self) -> Effects {
-        *self.shared.effects.lock()
+    /// Whether the fault has had an effect since it was set.
+    pub(crate) fn is_felt(&self) -> bool {
+        self.shared.weather.borrow().is_felt
     }
 }
 
@@ -170,12 +135,20 @@ impl Shared {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let up = self.pump(from_client, to_server, None, &passed);
-        let down = self.pump(from_server, to_client, self.advertised.as_ref(), &passed);
+        let down = self.pump(from_server, to_client, self.advertised, &passed);
         if tokio::try_join!(up, down).is_err() {
-            self.effects.lock().broken += 1;
+            self.feel(|mode| matches!(mode, Mode::Reset | Mode::Cut { .. }));
             // Closing with zero linger resets the connection.
             let _ = (client.set_zero_linger(), server.set_zero_linger());
         }
+    }
+
+    /// The current fault has an effect, if it is of the kind that has such effects.
+    fn feel(&self, is_its: impl Fn(Mode) -> bool) {
+        self.weather.send_if_modified(|weather| {
+            weather.is_felt |= is_its(weather.mode);
+            false
+        });
     }
 
     /// Forwards one direction until it ends.
@@ -183,22 +156,22 @@ impl Shared {
         &self,
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
-        advertised: Option<&Advertised>,
+        advertised: Option<Ports>,
         passed: &AtomicU64,
     ) -> Result<(), Broken> {
-        let mut mode = self.mode.subscribe();
-        let mut frames = advertised.map(Advertised::frames);
+        let mut weather = self.weather.subscribe();
+        let mut frames = advertised.map(Frames::new);
         let mut piece = vec![0; PIECE];
         loop {
-            let read = unless_reset(&mut mode, from.read(&mut piece)).await?.map_err(|_| Broken)?;
+            let read = unless_reset(&mut weather, from.read(&mut piece)).await?.map_err(|_| Broken)?;
             if read == 0 {
                 // The other direction may still have data.
                 let _ = to.shutdown().await;
                 return Ok(());
             }
             match &mut frames {
-                Some(frames) => self.deliver(&frames.take(&piece[..read]), &mut to, &mut mode, passed).await?,
-                None => self.deliver(&piece[..read], &mut to, &mut mode, passed).await?,
+                Some(frames) => self.deliver(&frames.take(&piece[..read]), &mut to, &mut weather, passed).await?,
+                None => self.deliver(&piece[..read], &mut to, &mut weather, passed).await?,
             }
         }
     }
@@ -209,25 +182,25 @@ impl Shared {
         &self,
         mut bytes: &[u8],
         to: &mut (impl AsyncWrite + Unpin),
-        mode: &mut watch::Receiver<Mode>,
+        weather: &mut watch::Receiver<Weather>,
         passed: &AtomicU64,
     ) -> Result<(), Broken> {
         while !bytes.is_empty() {
-            let now = *mode.borrow_and_update();
+            let now = weather.borrow_and_update().mode;
             let sent = match now {
                 Mode::Pass => bytes.len(),
                 Mode::Reset => return Err(Broken),
                 Mode::Blackhole => {
-                    self.effects.lock().swallowed += bytes.len() as u64;
-                    mode.wait_for(|mode| *mode != Mode::Blackhole).await.map_err(|_| Broken)?;
+                    self.feel(|mode| mode == now);
+                    weather.wait_for(|weather| weather.mode != Mode::Blackhole).await.map_err(|_| Broken)?;
                     0
                 }
                 Mode::Slow { delay, bytes_per_second } => {
                     sleep(delay).await;
-                    let room = room(bytes_per_second, TRICKLE);
-                    self.effects.lock().slowed += bytes.len().min(room) as u64;
+                    self.feel(|mode| mode == now);
                     sleep(TRICKLE).await;
-                    bytes.len().min(room)
+                    let room = usize::try_from(bytes_per_second / TRICKLES).unwrap_or(usize::MAX);
+                    bytes.len().min(room.max(1))
                 }
                 Mode::Cut { after } => {
                     let left = after.saturating_sub(passed.load(Ordering::Relaxed));
@@ -237,7 +210,7 @@ impl Shared {
                 }
             };
             let (head, rest) = bytes.split_at(sent);
-            unless_reset(mode, to.write_all(head)).await?.map_err(|_| Broken)?;
+            unless_reset(weather, to.write_all(head)).await?.map_err(|_| Broken)?;
             bytes = rest;
             if matches!(now, Mode::Cut { .. }) && !bytes.is_empty() {
                 return Err(Broken);
@@ -248,10 +221,10 @@ impl Shared {
 }
 
 /// Returns the result of `work`, unless connections are reset meanwhile.
-async fn unless_reset<T>(mode: &mut watch::Receiver<Mode>, work: impl Future<Output = T>) -> Result<T, Broken> {
+async fn unless_reset<T>(weather: &mut watch::Receiver<Weather>, work: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         biased;
-        _ = mode.wait_for(|mode| *mode == Mode::Reset) => Err(Broken),
+        _ = weather.wait_for(|weather| weather.mode == Mode::Reset) => Err(Broken),
         done = work => Ok(done),
     }
 }

@@ -10,16 +10,16 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tally_core::ids::PostId;
 use tally_service::{Chance, Clock, Host, Worker};
 use tally_testkit::process::GRACE;
 use tally_testkit::until;
 
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Service};
-use crate::attack::laws::{self, Compared, Found};
-use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind, definitions};
-use crate::attack::load::{self, Answers, Parts, Shared, produce, read};
+use crate::attack::laws;
+use crate::attack::ledger::{AMOUNTS, CROWD, Ledger, behind};
+use crate::attack::load::{Answers, Parts, Shared, produce, read};
+use crate::attack::report::Report;
 use crate::simulation::events::Crowd;
 use crate::simulation::honest::{Count, Honesty};
 
@@ -50,6 +50,7 @@ pub(crate) struct Stage {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) answers: Arc<Answers>,
     pub(crate) honesty: Honesty,
+    pub(crate) report: Report,
     pub(crate) seed: u64,
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
@@ -97,21 +98,6 @@ pub struct Under {
     rate: Option<u64>,
 }
 
-/// The result of a campaign.
-pub(crate) struct Judgement {
-    pub(crate) said: u64,
-    pub(crate) doubtful: usize,
-    pub(crate) compared: Compared,
-    pub(crate) recount: Found,
-    pub(crate) before: BTreeMap<Service, u64>,
-    pub(crate) during: BTreeMap<Service, u64>,
-    pub(crate) answers: String,
-    pub(crate) honest: Count,
-    pub(crate) drained: Duration,
-    /// Permissions of the services' roles that were not used.
-    pub(crate) spared: Vec<String>,
-}
-
 impl Stage {
     /// Starts this many consumers and streamers, under load and warmed up.
     pub(crate) async fn set(
@@ -122,7 +108,7 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let tasks = Host::new("attack");
         let engines = Arc::new(Engines::start(&tasks, broker, roles, under.redis, &[]).await?);
-        let fleet = Fleet::start(Launcher::new(program.to_owned(), &engines)?, members).await?;
+        let fleet = Fleet::start(Launcher::new(program, &engines), members).await?;
         Self::over(tasks, engines, fleet, seed, under, None).await
     }
 
@@ -138,17 +124,16 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let (fleet, chance) = (Arc::new(fleet), Chance::seeded(seed));
         let crowd = Crowd { posts: under.posts.unwrap_or(CROWD.posts), ..CROWD };
-        let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork(), definitions());
+        let ledger = Ledger::new(crowd, under.sums.unwrap_or(AMOUNTS), chance.fork());
         let (ledger, answers) = (Arc::new(Mutex::new(ledger)), Arc::<Answers>::default());
         let rate = under.rate.unwrap_or(RATE);
         let producer = producer(&tasks, &engines, &ledger, rate);
         let (abroad, parts) = abroad.unzip();
         let histories = [&engines].into_iter().chain(&abroad).map(|engines| engines.history.clone());
         let honesty = Honesty::of(histories.collect(), SETTLES, Duration::ZERO);
-        let parts: Parts = parts.unwrap_or_default();
         let reader = |nth| {
-            let (asked, honesty, parts) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone(), parts.clone());
-            let chance = chance.fork();
+            let (asked, honesty) = ((Arc::clone(&fleet), Arc::clone(&answers)), honesty.clone());
+            let (chance, parts) = (chance.fork(), parts.clone().unwrap_or_default());
             let read = move |stop| read(asked, honesty, parts, chance, crowd, stop);
             tasks.worker(tally_service::Stage::Intake, &format!("reader {nth}"), read)
         };
@@ -160,6 +145,7 @@ impl Stage {
             fleet,
             answers,
             honesty,
+            report: Report::default(),
             seed,
             chance,
             crowd,
@@ -201,12 +187,6 @@ impl Stage {
         self.caught_up(Service::Streamer).await.map(drop)
     }
 
-    /// The likes of a post according to the API; 0 if it is busy or starts.
-    pub(crate) async fn likes(&self, post: &PostId) -> anyhow::Result<i64> {
-        let Some(address) = self.fleet.api().public() else { return Ok(0) };
-        Ok(load::likes(address, post).await?.map_or(0, |count| count.value))
-    }
-
     /// Waits until this many more rows have been added or removed.
     pub(crate) async fn changed(&self, rows: u64) -> anyhow::Result<()> {
         let enough = self.engines.history.changes() + rows;
@@ -246,41 +226,64 @@ impl Stage {
     }
 
     /// Ends the attack: all faults and the producer stop, and the pipeline becomes quiet. Then come the laws, a recount that
-    /// has to find nothing, and a graceful stop.
-    pub(crate) async fn judge(self) -> anyhow::Result<Judgement> {
-        self.engines.calm();
+    /// has to find nothing, and a graceful stop. Returns the report.
+    pub(crate) async fn judge(self) -> anyhow::Result<Report> {
+        let Self { engines, fleet, honesty, report, .. } = &self;
+        engines.calm();
         self.all_well()?;
         self.fall_silent().await;
-        self.fleet.ready().await?;
-        self.engines.without_ghosts().await?;
+        fleet.ready().await?;
+        engines.without_ghosts().await?;
         self.counted().await?;
-        let (said, truth) = {
-            let ledger = self.ledger.lock();
-            (ledger.said, ledger.truth())
-        };
+        let ledger = self.ledger.lock().clone();
         let abroad = self.abroad.as_deref();
-        let compared = laws::judge(&self.engines, abroad, &self.fleet, &truth).await?;
-        let recount = laws::audit(&self.fleet.launcher).await?;
+        let compared = laws::judge(engines, abroad, fleet, &ledger).await?;
+        let recount = laws::audit(&fleet.launcher).await?;
         let all = compared.rows + compared.tombstones;
         ensure!(recount.rows == all as u64, "the recount read {} rows, expected {compared:?}", recount.rows);
-        laws::judge(&self.engines, abroad, &self.fleet, &truth).await.context("after the recount")?;
+        laws::judge(engines, abroad, fleet, &ledger).await.context("after the recount")?;
         self.stop_readers().await;
-        self.fleet.all_running()?;
-        self.answers.judge()?;
-        let during = self.fleet.memory();
-        let drained = self.fleet.stop().await?;
+        self.all_well()?;
+        for (service, during) in fleet.memory() {
+            let Some(before) = self.before.get(&service) else { continue };
+            let [before, during] = [before >> 20, during >> 20];
+            report.note(format!("memory of a {service:<10} {before} MiB before, peak {during} MiB"));
+        }
+        let drained = fleet.stop().await?;
         ensure!(drained < GRACE, "a process took {drained:?} to stop");
-        ensure!(self.engines.emulator.stats().panics == 0, "the emulator panicked");
-        let refused = self.engines.emulator.refused();
-        ensure!(refused.is_empty(), "infra/roles.yaml does not allow actions of a service: {refused:?}");
-        let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
-        let spared = self.engines.emulator.unused_grants().into_iter().filter(ours).collect();
         well(&self.tasks)?;
-        let answers = self.answers.to_string();
-        let honest = self.honesty.verdict()?;
-        let doubtful = truth.doubtful();
-        let before = self.before;
-        Ok(Judgement { said, doubtful, compared, recount, before, during, answers, honest, drained, spared })
+        report.found("answers of the api", &self.answers);
+        let Count { answers, exact, lies } = honesty.verdict()?;
+        report.found("counts answered", format!("{answers}, {exact} exact, {lies} wrong"));
+        let (said, doubtful) = (ledger.said, ledger.doubtful());
+        report.found("events produced", format!("{said}, {doubtful} amounts without acknowledgement"));
+        report.found("rows equal the events", format!("{} rows, {} of them cells", compared.rows, compared.cells));
+        let equal = format!("{} counters, also in the api's answers, all exact", compared.counters);
+        report.found("counts equal the rows", equal);
+        let cached = engines.redis().map(|_| format!("{} counters, none stale", compared.cached));
+        report.found("cached", cached.unwrap_or_else(|| "not tested: redis-server is not installed".to_owned()));
+        let took = recount.took.as_secs_f64();
+        report.found("a recount found no drift", format!("{} rows, {took:.1} s", recount.rows));
+        let (drained, grace) = (drained.as_secs_f64(), GRACE.as_secs());
+        report.found("stopped gracefully", format!("all with exit code 0, in at most {drained:.1} s of {grace} s"));
+        self.requests_were_lawful()?;
+        Ok(self.report)
+    }
+
+    /// The emulator has not panicked, and has refused a service nothing that it needs.
+    fn requests_were_lawful(&self) -> anyhow::Result<()> {
+        let Self { engines, report, .. } = self;
+        ensure!(engines.emulator.stats().panics == 0, "the emulator panicked");
+        let refused = engines.emulator.refused();
+        ensure!(refused.is_empty(), "infra/roles.yaml does not allow actions of a service: {refused:?}");
+        if engines.roles == Roles::Ignored {
+            return Ok(());
+        }
+        let ours = |grant: &String| Service::ALL.iter().any(|service| grant.starts_with(service.role()));
+        let unused: Vec<String> = engines.emulator.unused_grants().into_iter().filter(ours).collect();
+        report.found("roles (infra/roles.yaml)", format!("0 refused, {} grants unused", unused.len()));
+        unused.into_iter().for_each(|grant| report.note(format!("  {grant}")));
+        Ok(())
     }
 }
 

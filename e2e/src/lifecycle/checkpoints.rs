@@ -2,7 +2,6 @@
 //! recount makes every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: amounts
 //! that are already in the topic were counted before, and are skipped.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
@@ -11,7 +10,6 @@ use tally_core::ids::ShardCount;
 use tally_testkit::process::{Done, Signal};
 use tally_testkit::until;
 
-use crate::attack::campaign::Actions;
 use crate::attack::engines::ANEW;
 use crate::attack::fleet::{Launcher, Service};
 use crate::attack::laws;
@@ -26,18 +24,12 @@ const REFUSED: Duration = Duration::from_secs(120);
 const GROUP: &str = "consumers-anew";
 
 /// Loses the checkpoints, and also the file that defines the counters.
-pub(super) async fn relive(stage: &mut Stage, story: &mut Actions, is_own_kafka: bool) -> anyhow::Result<()> {
+pub(super) async fn relive(stage: &mut Stage, is_own_kafka: bool) -> anyhow::Result<()> {
     let file = std::env::temp_dir().join(format!("tally-lifecycle-{}-{}.toml", std::process::id(), stage.seed));
-    let lived = adopt_anew(stage, story, &file, is_own_kafka).await;
-    let _ = std::fs::remove_file(&file);
-    lived
-}
-
-async fn adopt_anew(stage: &mut Stage, story: &mut Actions, file: &Path, is_own_kafka: bool) -> anyhow::Result<()> {
     let operator = stage.fleet.launcher.clone();
     stage.changed(200).await?;
     let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
-    std::fs::write(file, listed(&defined.json())).context("cannot keep the counters")?;
+    std::fs::write(&file, listed(&defined.json())).context("cannot keep the counters")?;
     stage.fall_silent().await;
     stage.counted().await?;
     for slot in &stage.fleet.slots {
@@ -46,11 +38,11 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Actions, file: &Path, is_own_
     }
     let lost = stage.engines.emulator.stats().tables["checkpoints"].items;
     lose(stage, "checkpoints").await?;
-    story.tell(format!("every process killed, and {lost} items of checkpoints gone"));
+    stage.report.tell(format!("every process killed, and {lost} items of checkpoints gone"));
     for service in [Service::Consumer, Service::Streamer, Service::Api] {
         refuses(stage, service).await?;
     }
-    story.tell("consumer, streamer and api refuse to start, and name `tally adopt tables`");
+    stage.report.tell("consumer, streamer and api refuse to start, and name `tally adopt tables`");
 
     // Positions in the old log are lost, so a new topic is used.
     stage.fleet.launcher.tell("TALLY_CHANGES_TOPIC", ANEW);
@@ -64,7 +56,8 @@ async fn adopt_anew(stage: &mut Stage, story: &mut Actions, file: &Path, is_own_
     let dry = operator.must(&adopt).await?;
     ensure!(dry.out.contains("nothing was changed"), "{dry:?}");
     let done = adopted(&operator, &adopt).await?;
-    story.tell(done.out.lines().last().unwrap_or_default().to_owned());
+    let _ = std::fs::remove_file(&file);
+    stage.report.tell(done.out.lines().last().unwrap_or_default().to_owned());
     stage.go_on();
 
     stage.fleet.refill_all().await?;

@@ -10,7 +10,6 @@ use tally_adapters::kafka;
 use tally_core::ports::TopicReader as _;
 use tally_core::time::UnixMillis;
 
-use crate::attack::campaign::Actions;
 use crate::attack::engines::ANEW;
 use crate::attack::fleet::Service;
 use crate::attack::laws;
@@ -23,7 +22,7 @@ const PREFIX: &str = "restored-";
 const SETTLE: &str = "2s";
 
 /// Restores the tables to a time that is `lose` ago.
-pub(super) async fn relive(stage: &Stage, story: &mut Actions, has_times: bool, lose: Duration) -> anyhow::Result<()> {
+pub(super) async fn relive(stage: &Stage, has_times: bool, lose: Duration) -> anyhow::Result<()> {
     for table in TABLES {
         keep(&stage.engines, table).await?;
     }
@@ -42,7 +41,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Actions, has_times: bool, 
     // The restored checkpoints are from before the pause.
     stage.clock.sleep(Duration::from_secs(2)).await;
     let before = stage.engines.history.changes();
-    story.tell(format!("the plan has {} steps; {} changes of rows so far", steps.len(), before));
+    stage.report.tell(format!("the plan has {} steps; {} changes of rows so far", steps.len(), before));
     operator.change(&["pause", "consumer", "--settle", SETTLE]).await?;
     stage.caught_up(Service::Streamer).await?;
     stage.fleet.stop().await?;
@@ -54,7 +53,7 @@ pub(super) async fn relive(stage: &Stage, story: &mut Actions, has_times: bool, 
         keep(&stage.engines, &format!("{PREFIX}{table}")).await?;
     }
     ensure!(stage.engines.history.changes() == rows, "a row changed while consumers were paused");
-    story.tell("consumers paused, every process stopped, four tables restored");
+    stage.report.tell("consumers paused, every process stopped, four tables restored");
 
     stage.engines.move_to(PREFIX);
     stage.fleet.launcher.tell("TALLY_TABLE_PREFIX", PREFIX);
@@ -66,26 +65,24 @@ pub(super) async fn relive(stage: &Stage, story: &mut Actions, has_times: bool, 
     operator.change(&["adopt", "tables", "--table-prefix", PREFIX]).await?;
     set_back(stage, &steps, has_times).await?;
     let good = operator.must(&check).await?;
-    story.tell(format!("the group is set back; restore check passed {} points", good.out.lines().count() - 1));
+    stage.report.tell(format!("the group is set back; restore check passed {} points", good.out.lines().count() - 1));
 
     stage.fleet.refill_all().await?;
     let asked = none_is_exact(stage).await?;
     stage.counted().await?;
     ensure!(stage.engines.open_losses().await? > 0, "no loss is open, so wrong counts would be called exact");
-    story.tell(format!("started again; {asked} answers before the audit, none of them exact"));
+    stage.report.tell(format!("started again; {asked} answers before the audit, none of them exact"));
     operator.change(&["audit", "start", "--table-prefix", PREFIX]).await?;
     laws::repair(&stage.fleet.launcher).await?;
     ensure!(stage.engines.open_losses().await? == 0, "a loss is open after the audit");
-    story.tell("the audit has finished");
+    stage.report.tell("the audit has finished");
     Ok(())
 }
 
 /// Sets the group's offsets back with the plan's own command. A broker that cannot search by time starts at the beginning.
 async fn set_back(stage: &Stage, steps: &[String], has_times: bool) -> anyhow::Result<()> {
-    let step = steps
-        .iter()
-        .find(|step| step.starts_with("kafka-consumer-groups.sh"))
-        .context("the plan does not set the group back")?;
+    let mut resets = steps.iter().filter(|step| step.starts_with("kafka-consumer-groups.sh"));
+    let step = resets.next().context("the plan does not set the group back")?;
     let from = DateTime::from_str(&format!("{}Z", value(step, "--to-datetime")?), Format::DateTime)?;
     let from = UnixMillis(u64::try_from(from.to_millis()?)?);
     let kafka = kafka::Settings::plaintext(&stage.engines.broker.to_string());

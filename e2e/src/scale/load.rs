@@ -8,11 +8,9 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use tally_adapters::memory::log::Broker;
 use tally_core::event::partition_of;
-use tally_core::ids::{CounterId, PostId};
 use tally_core::ports::log::Outgoing;
 use tally_core::time::UnixMillis;
-use tally_emulator::value::Item;
-use tally_emulator::{ControlError, Emulator};
+use tally_emulator::{Changed, ControlError, Emulator};
 use tally_service::Chance;
 
 use crate::pipeline::TOPIC;
@@ -29,42 +27,64 @@ pub(super) struct Load {
     chance: Chance,
     /// The cumulative share of each post but the busy one.
     upper: Vec<f64>,
-    pub(super) rows: Rows,
     /// The number of likes of each post.
     counts: Vec<i64>,
     /// The time of each like of the sampled posts.
     times: Vec<(usize, Vec<UnixMillis>)>,
+    stored: Arc<Mutex<Stored>>,
+}
+
+/// What the store has.
+#[derive(Default)]
+struct Stored {
+    /// The post of each like that was produced, in order.
+    said: Vec<u32>,
+    /// The number of likes that are rows, and of changes of rows that no like makes.
+    rows: u64,
+    wrong_rows: u64,
+    /// The count of each post.
+    counts: Vec<i64>,
 }
 
 impl Load {
-    /// Likes whose rows will be in `rows`.
-    pub(super) fn new(posts: u32, rate: u64, partitions: u32, rows: Rows) -> Self {
-        let mut total = 0.0;
-        let weights: Vec<f64> = (1..posts)
-            .map(|rank| {
-                total += 1.0 / f64::from(rank);
-                total
-            })
-            .collect();
+    /// Likes whose rows and counts will be in `emulator`.
+    pub(super) fn new(posts: u32, rate: u64, partitions: u32, emulator: &Emulator) -> Result<Self, ControlError> {
+        let weights = (1..posts).scan(0.0, |total, rank| {
+            *total += 1.0 / f64::from(rank);
+            Some(*total)
+        });
+        let upper: Vec<f64> = weights.collect();
+        let total = upper.last().copied().unwrap_or(1.0);
+        let counts = vec![0; posts as usize];
+        let stored = Arc::new(Mutex::new(Stored { counts: counts.clone(), ..Stored::default() }));
+        let (of_rows, of_counts) = (Arc::clone(&stored), Arc::clone(&stored));
+        emulator.watch("likes", move |changed| of_rows.lock().row(&changed))?;
+        emulator.watch("like_counts", move |changed| of_counts.lock().count(&changed))?;
         let looked_at = LOOKED_AT.into_iter().filter(|post| *post < posts as usize);
-        Self {
+        Ok(Self {
             rate,
             partitions,
             chance: Chance::seeded(7),
-            upper: weights.into_iter().map(|upper| upper / total).collect(),
-            rows,
-            counts: vec![0; posts as usize],
+            upper: upper.into_iter().map(|upper| upper / total).collect(),
+            counts,
             times: looked_at.map(|post| (post, Vec::new())).collect(),
-        }
+            stored,
+        })
     }
 
     pub(super) fn said(&self) -> u64 {
-        self.rows.0.lock().said.len() as u64
+        self.stored.lock().said.len() as u64
     }
 
     /// The number of likes that are not in the rows yet.
     pub(super) fn behind(&self) -> u64 {
-        self.said() - self.rows.there()
+        self.said().saturating_sub(self.stored.lock().rows)
+    }
+
+    /// The number of likes that are not counted yet.
+    pub(super) fn uncounted(&self) -> u64 {
+        let counted: i64 = self.stored.lock().counts.iter().sum();
+        self.said().saturating_sub(u64::try_from(counted).unwrap_or(0))
     }
 
     /// Produces the likes of one period.
@@ -78,7 +98,7 @@ impl Load {
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
             broker.append(record, now).context("cannot append a like")?;
-            self.rows.0.lock().said.push(u32::try_from(post).unwrap_or(u32::MAX));
+            self.stored.lock().said.push(u32::try_from(post).unwrap_or(u32::MAX));
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
                 times.push(now);
@@ -92,95 +112,45 @@ impl Load {
         1 + self.upper.partition_point(|upper| *upper < drawn).min(self.upper.len().saturating_sub(1))
     }
 
-    /// The sampled counters.
-    pub(super) fn looked_at(&self) -> Vec<CounterId> {
-        self.times.iter().map(|(post, _)| likes(*post)).collect()
-    }
-
-    /// The staleness of each count: the age of its first missing like.
-    pub(super) fn ages(&self, counted: impl Iterator<Item = i64>, now: UnixMillis) -> Vec<Duration> {
-        let lacks = |((_, times), counted): (&(usize, Vec<UnixMillis>), i64)| {
-            let first = usize::try_from(counted).ok().and_then(|counted| times.get(counted));
+    /// The staleness of each sampled count: the age of its first missing like.
+    pub(super) fn ages(&self, now: UnixMillis) -> Vec<Duration> {
+        let counts = &self.stored.lock().counts;
+        let age = |(post, times): &(usize, Vec<UnixMillis>)| {
+            let first = usize::try_from(counts[*post]).ok().and_then(|counted| times.get(counted));
             first.map_or(Duration::ZERO, |said| now.since(*said))
         };
-        self.times.iter().zip(counted).map(lacks).collect()
+        self.times.iter().map(age).collect()
     }
 
-    /// The expected count of each post.
-    pub(super) fn counts(&self) -> Vec<(CounterId, i64)> {
-        self.counts.iter().enumerate().map(|(post, count)| (likes(post), *count)).collect()
-    }
-}
-
-fn likes(post: usize) -> CounterId {
-    CounterId::likes(PostId::new(&format!("p-{post}")).expect("a letter and digits are an id"))
-}
-
-/// The rows and the counts. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Rows(Arc<Mutex<Found>>);
-
-#[derive(Default)]
-struct Found {
-    /// The post of each like, in order.
-    said: Vec<u32>,
-    /// Whether each like is a row.
-    is_there: Vec<bool>,
-    there: u64,
-    /// The sum of all counts.
-    counted: i64,
-    /// The number of changes that no like makes.
-    wrong: u64,
-}
-
-impl Rows {
-    /// Observes the rows and counts in `emulator` from now on.
-    pub(super) fn of(emulator: &Emulator) -> Result<Self, ControlError> {
-        let rows = Self::default();
-        let kept = rows.clone();
-        emulator.watch("likes", move |changed| {
-            let Some(user) = changed.new.as_ref().or(changed.old.as_ref()).and_then(|item| item.text("user_id")) else {
-                return;
-            };
-            // Other items of the table, such as the markers of recounts.
-            let Some(nth) = user.strip_prefix("u-").and_then(|nth| nth.parse().ok()) else { return };
-            let is_new = changed.old.is_none();
-            kept.0.lock().note(nth, changed.new.filter(|_| is_new).as_ref());
-        })?;
-        let kept = rows.clone();
-        emulator.watch("like_counts", move |changed| {
-            let likes = |item: &Option<Item>| item.as_ref().and_then(|item| item.whole("likes")).unwrap_or(0);
-            kept.0.lock().counted += likes(&changed.new) - likes(&changed.old);
-        })?;
-        Ok(rows)
-    }
-
-    pub(super) fn there(&self) -> u64 {
-        self.0.lock().there
-    }
-
-    pub(super) fn counted(&self) -> u64 {
-        u64::try_from(self.0.lock().counted).unwrap_or(0)
-    }
-
-    pub(super) fn wrong(&self) -> u64 {
-        self.0.lock().wrong
+    /// The numbers of wrong counts and of wrong rows.
+    pub(super) fn wrong(&self) -> [u64; 2] {
+        let stored = self.stored.lock();
+        let counts = self.counts.iter().zip(&stored.counts).filter(|(said, counted)| said != counted);
+        [counts.count() as u64, stored.wrong_rows]
     }
 }
 
-impl Found {
-    /// Records a new row of the user of the `nth` like; `None` stands for any other change.
-    fn note(&mut self, nth: usize, row: Option<&Item>) {
-        if self.is_there.len() <= nth {
-            self.is_there.resize(nth + 1, false);
+impl Stored {
+    /// Each like is of another user, so it becomes one new row.
+    fn row(&mut self, changed: &Changed) {
+        let item = changed.new.as_ref().or(changed.old.as_ref());
+        let nth = item.and_then(|item| item.text("user_id")?.strip_prefix("u-")?.parse::<usize>().ok());
+        // Other items of the table, such as the markers of recounts.
+        let Some(nth) = nth else { return };
+        let row = changed.new.as_ref().filter(|_| changed.old.is_none());
+        let post = row.and_then(|row| row.text("pk")?.strip_prefix("p-")?.split_once('#')?.0.parse().ok());
+        if post.is_some() && post == self.said.get(nth).copied() {
+            self.rows += 1;
+        } else {
+            self.wrong_rows += 1;
         }
-        let post = row.and_then(|row| row.text("pk")).and_then(|key| key.strip_prefix("p-")?.split_once('#'));
-        let post = post.and_then(|(post, _)| post.parse().ok());
-        if post.is_none() || post != self.said.get(nth).copied() || self.is_there[nth] {
-            self.wrong += 1;
-            return;
+    }
+
+    fn count(&mut self, changed: &Changed) {
+        let Some(item) = &changed.new else { return };
+        let post = item.text("post_id").and_then(|id| id.strip_prefix("p-")?.parse::<usize>().ok());
+        if let Some(count) = post.and_then(|post| self.counts.get_mut(post)) {
+            *count = item.whole("likes").unwrap_or(0);
         }
-        self.is_there[nth] = true;
-        self.there += 1;
     }
 }

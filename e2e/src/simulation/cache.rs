@@ -1,11 +1,10 @@
 //! The in-memory cache as seen by one process. It fails, it is watched for versions that go back, and for a mutant it is
 //! written in another order or without what a loss needs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use tally_core::cached::{Cache, FillToken, Got, StandingAt, TakeOver, Told, Value};
 use tally_core::changes::{DeploymentId, Place};
 use tally_core::fault::Fault;
@@ -20,19 +19,19 @@ use crate::simulation::mutant::Mutant;
 /// How long after its standing a mutant writes the earlier values to the cache.
 const BEHIND: Duration = Duration::from_millis(400);
 
-/// The laws found broken during the run. Clones share the list.
+/// The first law found broken during the run. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Breaches(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Breaches(Arc<OnceLock<String>>);
 
 impl Breaches {
     /// Adds a broken law.
     pub(crate) fn add(&self, breach: String) {
-        self.0.lock().push(breach);
+        self.0.get_or_init(|| breach);
     }
 
     /// The first broken law.
     pub(crate) fn first(&self) -> Option<String> {
-        self.0.lock().first().cloned()
+        self.0.get().cloned()
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod pool;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -147,17 +147,17 @@ impl Simulate {
         let form = Form { events: self.form.events.min(MUTANT_EVENTS), ..self.form };
         let finds = if until.is_some() { FINDS_IN_TIME } else { FINDS };
         let (mut missed, mut cut) = (Vec::new(), Vec::new());
-        for mutant in mutants {
+        for &mutant in mutants {
+            let name = mutant.name();
             if is_over(until) {
-                cut.push(mutant.name());
+                cut.push(name);
                 continue;
             }
-            let mutant = *mutant;
             let order = |seed| Order { seed, form, mutant: Some(mutant), ..Order::default() };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
-            let mut ran = BTreeSet::new();
+            let mut ran = 0;
             pool.each(self.seeds(until, SEEDS).map(order), false, |outcome| {
-                ran.insert(outcome.seed);
+                ran += 1;
                 if let Some(how) = outcome.mutant_found() {
                     found.insert(outcome.seed, how.to_owned());
                 }
@@ -166,21 +166,18 @@ impl Simulate {
             // Otherwise it was not the mutant that broke the law.
             for seed in found.keys() {
                 if let Some(how) = pool.one(&Order { spared: true, ..order(*seed) })?.broken {
-                    bail!("schedule {seed} of {} breaks a law without it, too: {how}", mutant.name());
+                    bail!("schedule {seed} of {name} breaks a law without it, too: {how}");
                 }
             }
-            match (median(&found, &ran), found.first_key_value()) {
-                (Some(median), Some((seed, how))) => line(&format!(
-                    "{:<18} found {} times in {} schedules, median {median}; first by seed {seed}: {how}",
-                    mutant.name(),
-                    found.len(),
-                    ran.len(),
-                    how = how.chars().take(HOW).collect::<String>(),
-                ))?,
-                _ if is_over(until) => cut.push(mutant.name()),
-                _ => {
-                    line(&format!("{:<18} not found in {} schedules", mutant.name(), ran.len()))?;
-                    missed.push(mutant.name());
+            match found.first_key_value() {
+                Some((seed, how)) => {
+                    let (times, how) = (found.len(), how.chars().take(HOW).collect::<String>());
+                    line(&format!("{name:<18} found {times} times in {ran} schedules; first by seed {seed}: {how}"))?;
+                }
+                None if is_over(until) => cut.push(name),
+                None => {
+                    line(&format!("{name:<18} not found in {ran} schedules"))?;
+                    missed.push(name);
                 }
             }
         }
@@ -196,24 +193,6 @@ impl Simulate {
 /// Whether `until` has passed.
 fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
-}
-
-/// The median number of schedules that it took to find a mutant. Schedules after the last finding count as one more if they are
-/// many.
-fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> Option<usize> {
-    let mut spans = Vec::new();
-    let mut span = 0;
-    for seed in ran {
-        span += 1;
-        if found.contains_key(seed) {
-            spans.push(std::mem::take(&mut span));
-        }
-    }
-    if spans.iter().all(|earlier| *earlier < span) {
-        spans.push(span);
-    }
-    spans.sort_unstable();
-    spans.get(spans.len() / 2).copied()
 }
 
 fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {

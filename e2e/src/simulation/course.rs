@@ -175,9 +175,7 @@ impl Course {
         (driver.broker_back, driver.letters_back, driver.store_back) = (Some(now), Some(now), Some(now));
         for slot in &mut driver.slots {
             slot.due = Some(now);
-            if let Some(life) = &mut slot.life {
-                life.thaws = life.thaws.map(|_| (now, now));
-            }
+            slot.resume(now);
         }
         driver.tick();
         driver.hurry();

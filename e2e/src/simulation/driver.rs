@@ -92,64 +92,70 @@ impl Driver {
         Ok(())
     }
 
+    /// Performs an action, and returns whether that was possible and is not counted elsewhere.
     async fn perform(&mut self, action: Action) -> anyhow::Result<bool> {
         let soon = Instant::now() + self.chance.millis(0, self.profile.pace * 5);
         Ok(match action {
-            Action::Nothing => true,
             Action::Crash | Action::Stop => self.end(action == Action::Crash, soon).await?,
             Action::Freeze => self.freeze(),
             Action::Rebalance => self.rebalance(soon).await,
-            Action::GroupExpired => {
-                self.world.broker.expire(GROUP);
-                true
-            }
             Action::ShardSplit => self.world.emulator.split_shard(LIKES, None, None).is_ok(),
             Action::ShardRoll => self.world.emulator.roll_shards(LIKES, None).is_ok(),
             Action::Trim => self.trim().await?,
-            Action::TrimUnread => {
-                // A mutant has to see a loss that repairs an edit before it is caused.
-                let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
-                if !self.profile.hidden || self.lapse.is_none() && is_seen {
-                    self.begin_lapse();
-                }
-                false
-            }
             Action::StreamSwitched => self.switch().await?,
             Action::Pause => self.pause().await?,
+            Action::CacheFilledLate => self.fill().await?,
+            Action::ClockJump => self.skew().await,
+            Action::RecountAsked => self.ask().await?,
+            Action::DriftInjected => self.inject().await?,
+            Action::WeightUnreadable => self.garble().await?,
+            Action::GroupReset => self.reset_group().await?,
+            Action::GroupResetForward => self.reset_forward().await?,
+            Action::ClaimRaised => self.raise().await?,
+            Action::TopicPaused => self.pause_topic().await?,
+            Action::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
+            Action::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
+            Action::ChangesLost | Action::ChangesTrimmed => self.lose_changes(action == Action::ChangesLost).await?,
+            Action::TableLost => self.lose_table().await?,
+            Action::ListersChanged => self.change_listers().await,
+            Action::ChangesAway => self.take_changes_away().await?,
+            other => self.perform_at_once(other, soon),
+        })
+    }
+
+    /// Performs one of the actions that are always possible, or begins one that is counted at its end.
+    fn perform_at_once(&mut self, action: Action, soon: Instant) -> bool {
+        let World { broker, cache, journal, .. } = &*self.world;
+        match action {
+            Action::GroupExpired => broker.expire(GROUP),
+            Action::FoldsExpired => broker.expire(FOLDS),
             Action::BrokerDown => {
-                self.world.broker.set_down(true);
+                broker.set_down(true);
                 self.broker_back = Some(soon);
-                true
             }
             Action::DeadLettersRefused => {
-                self.world.broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
+                broker.refuse_writes(LETTERS, Some(Fault::Transient("refused".to_owned())));
                 self.letters_back = Some(soon);
-                true
             }
             Action::CacheEvicted => {
-                self.profile
-                    .counters()
-                    .for_each(|id| self.world.cache.evict(self.world.journal.partition_of(&id), &id));
-                true
+                self.profile.counters().for_each(|id| cache.evict(journal.partition_of(&id), &id));
             }
-            Action::CacheFilledLate => self.fill().await?,
+            Action::CacheFailover => self.fail_over(),
             Action::StoreOutage => {
                 self.world.set_rules(&[Rule::new(tally_emulator::Fault::Outage)]);
                 self.store_back = Some(soon);
-                true
             }
             Action::StoreSlow => {
                 let (least, most) = (self.chance.between(200, 2_000), self.chance.between(2_000, 3_000));
                 let slow = Rule::new(tally_emulator::Fault::Latency { min_ms: least, max_ms: most });
                 self.world.set_rules(&[slow]);
                 self.store_back = Some(Instant::now() + self.chance.millis(1_000, 30_000));
-                true
             }
-            Action::ClockJump => self.skew().await,
-            Action::RecountAsked => self.ask().await?,
-            Action::DriftInjected => self.inject().await?,
-            other => self.perform_on_counters(other).await?,
-        })
+            Action::TrimUnread => self.begin_lapse(),
+            Action::ChangesLostUnread => self.begin_unread(),
+            _ => {}
+        }
+        !matches!(action, Action::TrimUnread | Action::ChangesLostUnread)
     }
 
     /// Does what is due: starts and resumes processes, and ends outages.
@@ -176,6 +182,10 @@ impl Driver {
                 slot.start(&self.world, &self.profile, self.mutant, &self.chance, clock);
             }
         }
+    }
+
+    fn places(&self, role: Role) -> Vec<usize> {
+        (0..self.slots.len()).filter(|slot| self.slots[*slot].role == role).collect()
     }
 
     fn alive(&self, role: Option<Role>) -> Option<usize> {
@@ -216,8 +226,7 @@ impl Driver {
     }
 
     async fn rebalance(&mut self, back: Instant) -> bool {
-        let consumers: Vec<usize> =
-            (0..self.slots.len()).filter(|slot| self.slots[*slot].role == Role::Consumer).collect();
+        let consumers = self.places(Role::Consumer);
         let slot = consumers[self.chance.place(consumers.len())];
         if consumers.len() < 3 && self.chance.happens(50) {
             self.slots.push(Slot::new(Role::Consumer, consumers.len() as u64 + 1));
@@ -273,13 +282,11 @@ impl Driver {
         self.slots[slot].kill().await;
         let by = self.chance.millis(0, 1_500);
         // Lists rely on clocks within 2 s of the store's, including the delay of the stream.
-        let by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
-        let by = if self.chance.happens(self.profile.wrong_clocks) {
+        let mut by = if self.profile.listing.is_some() { by.min(SKEW) } else { by };
+        if self.chance.happens(self.profile.wrong_clocks) {
             self.world.coverage.fired("clock_wrong");
-            self.profile.wrong_by
-        } else {
-            by
-        };
+            by = self.profile.wrong_by;
+        }
         let clock = self.world.clock.now();
         let clock = if self.chance.happens(self.profile.ahead) { clock.plus(by) } else { clock.minus(by) };
         self.slots[slot].start(&self.world, &self.profile, self.mutant, &self.chance, clock);

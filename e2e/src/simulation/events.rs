@@ -119,9 +119,8 @@ impl Events {
 
     /// Every record, with its partition and offset.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u64, &Record)> {
-        self.said
-            .iter()
-            .flat_map(|(partition, said)| (0..).zip(said).map(move |(offset, record)| (*partition, offset, record)))
+        let all = self.said.iter();
+        all.flat_map(|(partition, said)| (0..).zip(said).map(move |(offset, record)| (*partition, offset, record)))
     }
 
     /// How many of these positions hold events of members whose action was defined when they were produced.
@@ -313,11 +312,6 @@ impl Crowd {
     pub(crate) fn counters(&self, names: Vec<CounterName>) -> impl Iterator<Item = CounterId> + use<> {
         self.posts()
             .flat_map(move |post| names.clone().into_iter().map(move |name| CounterId { post: post.clone(), name }))
-    }
-
-    /// The likes of every post.
-    pub(crate) fn all_counters(&self) -> impl Iterator<Item = CounterId> + use<> {
-        self.posts().map(CounterId::likes)
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use parking_lot::Mutex;
 
+use crate::simulation::name_of;
+
 /// A fault or another action. Each is counted under its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -79,7 +81,7 @@ pub(crate) enum Action {
 impl Action {
     /// Its name in the coverage.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        name_of(&self)
     }
 }
 

@@ -53,8 +53,6 @@ pub(crate) struct Fold {
     shards: ShardCount,
     /// How long tombstones are kept.
     tombstones: Duration,
-    /// The number of changes processed.
-    taken: usize,
     rows: BTreeMap<Member, Row>,
     cells: BTreeMap<(CounterId, u32), Cell>,
     claims: BTreeMap<u32, Claim>,
@@ -77,7 +75,6 @@ impl Fold {
             partitions,
             shards,
             tombstones,
-            taken: 0,
             rows: BTreeMap::new(),
             cells: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -96,8 +93,7 @@ impl Fold {
 
     /// Processes the changes since the last call.
     pub(crate) fn follow(&mut self, events: &Events, registers: &Registers) -> anyhow::Result<()> {
-        for (at, change) in registers.behind(self.taken) {
-            self.taken += 1;
+        for (at, change) in registers.take() {
             match change {
                 Change::Row { pk, sort, old, new } => {
                     let place = format!("the row of {sort:?} in {pk}, which was {old:?} and became {new:?} at {at}");
@@ -359,4 +355,52 @@ fn member_of(stored: Option<Stored>) -> Option<(Version, Option<u64>)> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use tally_core::ids::PostId;
+
+    use super::*;
+    use crate::simulation::events::Record;
+
+    const AT: UnixMillis = UnixMillis(1_700_000_000_000);
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+    fn member() -> Member {
+        (CounterId::likes(PostId::new("p").expect("an id")), UserId::new("u").expect("an id"))
+    }
+
+    fn record(present: bool) -> Vec<Record> {
+        let (counter, member) = member();
+        vec![Record { effect: Some(Effect::Member { counter, member, present }), early: false, at: AT }]
+    }
+
+    #[test]
+    fn a_misrouted_event_that_is_read_again_alone_may_replace_a_routed_one_that_was_forgotten() {
+        let home = partition_of(b"p", 2);
+        let events = Events { said: [(home, record(false)), (1 - home, record(true))].into() };
+        for (is_home_replayed, holds) in [(false, true), (true, false)] {
+            let mut fold = Fold::new(2, ShardCount::DEFAULT, DAY);
+            let put = |fold: &mut Fold, is_routed, gone| {
+                fold.put(&events, AT, member(), (version(is_routed, 0), gone)).expect("a lawful row");
+            };
+            put(&mut fold, false, None);
+            put(&mut fold, true, Some(AT.plus(DAY).0 / 1_000));
+            fold.rows.get_mut(&member()).expect("a row").now = None;
+            let replays = |is_replaying| Claim { greatest: 1, is_replaying, ..Claim::default() };
+            fold.claims = BTreeMap::from([(1 - home, replays(true)), (home, replays(is_home_replayed))]);
+            fold.replays = BTreeSet::from([1 - home]);
+            fold.finished = BTreeMap::from([(0, 1), (1, 1)]);
+            put(&mut fold, false, None);
+            fold.claims.values_mut().for_each(|claim| claim.is_replaying = false);
+            assert_eq!(fold.stands(&events).is_ok(), holds);
+        }
+    }
+
+    #[test]
+    fn a_claim_waits_for_what_was_acknowledged_before_its_time() {
+        let events = Events { said: [(0, record(true))].into() };
+        for (safe_at, holds) in [(AT, true), (AT.plus(DAY), false)] {
+            let claim = Claim { n: 1, safe_at: Some(safe_at), ..Claim::default() };
+            assert_eq!(Fold::new(1, ShardCount::DEFAULT, DAY).claim(&events, 0, (None, Some(claim))).is_ok(), holds);
+        }
+    }
+}

@@ -161,9 +161,9 @@ impl History {
         })
     }
 
-    /// The changes of rows after the first `taken`.
-    pub(crate) fn rows_behind(&self, taken: usize) -> Vec<RowChange> {
-        self.0.lock().changes[taken..].to_vec()
+    /// The changes of rows since the last call.
+    pub(crate) fn take_rows(&self) -> Vec<RowChange> {
+        std::mem::take(&mut self.0.lock().changes)
     }
 
     /// How often a row's weight has changed so far.
@@ -228,73 +228,38 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use tally_core::ids::PostId;
+    use tally_core::topic::Offset;
 
     use super::*;
 
-    fn likes(post: &str) -> CounterId {
-        CounterId::likes(PostId::new(post).expect("an id"))
-    }
-
-    /// Rows of `p`: the shard and the time of each change, when its event was produced, and the change.
-    fn history(changes: &[(u16, u64, Option<u64>, i64)]) -> History {
-        let history = History::default();
-        for (shard, at, said, change) in changes.iter().copied() {
-            let key = RowKey { counter: likes("p"), shard: Shard::new(shard).expect("a shard") };
-            history.add(key, (UnixMillis(at), said.map(UnixMillis)), change);
-        }
-        history
-    }
-
-    #[test]
-    fn the_bounds_are_sums_over_row_keys_of_their_values_since_the_given_time() {
-        let changes = [(0, 10, None, 1), (0, 20, None, 1), (0, 30, None, -1), (1, 20, None, 1), (1, 40, None, 1)];
-        let history = history(&changes);
-        let since = |from| Since { rows: UnixMillis(from), said: None };
-        let bounds = |from| history.bounds(&likes("p"), since(from), Duration::ZERO);
-        assert_eq!(bounds(0), (0, 4));
-        assert_eq!(bounds(20), (1, 4), "a change at that moment is before it and after it");
-        assert_eq!(bounds(21), (2, 4), "one key has had 1 to 2, the other 1 to 2");
-        assert_eq!(bounds(31), (2, 3));
-        assert_eq!(bounds(41), (3, 3));
-        assert_eq!(history.bounds(&likes("q"), since(0), Duration::ZERO), (0, 0));
+    fn id() -> CounterId {
+        CounterId::likes(PostId::new("p").expect("an id"))
     }
 
     #[test]
     fn only_changes_that_the_stream_may_swap_widen_the_bounds() {
-        let changes = [(0, 10, None, 5), (0, 100, None, -1), (0, 110, None, 1), (0, 500, None, -1), (0, 600, None, 1)];
-        let history = history(&changes);
+        let history = History::default();
+        for (at, change) in [(10, 5), (100, -1), (110, 1), (500, -1), (600, 1)] {
+            history.add(RowKey::first(&id()), (UnixMillis(at), None), change);
+        }
         let from = Since { rows: UnixMillis(50), said: None };
-        let bounds = |reorder| history.bounds(&likes("p"), from, Duration::from_millis(reorder));
+        let bounds = |reorder| history.bounds(&id(), from, Duration::from_millis(reorder));
         assert_eq!(bounds(0), (4, 5));
         assert_eq!(bounds(9), (4, 5));
         assert_eq!(bounds(10), (4, 6), "the later of two came first");
         assert_eq!(bounds(99), (4, 6), "and so does no more than one pair at a time");
     }
-
-    #[test]
-    fn an_earlier_event_is_included_however_late_it_became_a_row() {
-        let history = history(&[(0, 10, Some(5), 1), (0, 30, Some(15), 1)]);
-        let bounds = |said: Option<u64>| {
-            let from = Since { rows: UnixMillis(20), said: said.map(UnixMillis) };
-            history.bounds(&likes("p"), from, Duration::ZERO)
-        };
-        assert_eq!(bounds(None), (1, 2));
-        assert_eq!(bounds(Some(15)), (1, 2), "what was said at that moment itself may be in");
-        assert_eq!(bounds(Some(16)), (2, 2));
-    }
-
     #[test]
     fn an_event_that_a_replay_brings_back_is_not_said_anew() {
         let mut kept = Kept { dated: Some(1), ..Kept::default() };
-        let row = |offset| {
-            let number = |n: u64| Value::N(n.to_string().parse().expect("a number"));
+        let mut said = |offset, is_new| {
+            let number = |n: &str| Value::N(n.parse().expect("a number"));
             let text = |text: &str| Value::S(text.to_owned());
-            let version = Version::new(1, true, tally_core::topic::Offset(offset)).to_string();
-            let version = Value::N(version.parse().expect("a number"));
-            let named = [("pk", text("p#0")), ("user_id", text("u")), ("v", version), ("liked_at", number(5))];
-            named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Item>()
+            let version = number(&Version::new(1, true, Offset(offset)).to_string());
+            let named = [("pk", text("p#0")), ("user_id", text("u")), ("v", version), ("liked_at", number("5"))];
+            let item: Item = named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            kept.said(&id(), &item, is_new).map(|at| at.0)
         };
-        let mut said = |offset, is_new| kept.said(&likes("p"), &row(offset), is_new).map(|at| at.0);
         assert_eq!((said(3, true), said(7, false)), (Some(5), Some(5)));
         assert_eq!(said(3, false), Some(5), "no replay takes a row back, which another law finds");
         assert_eq!((said(3, true), said(7, true)), (None, Some(5)));

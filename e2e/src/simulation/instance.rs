@@ -78,7 +78,7 @@ pub(crate) struct Life {
     /// Freezes an API's tasks as well, so that its knowledge becomes old.
     tasks: Standstill,
     /// When it can reach the store again, and then the log.
-    pub(crate) thaws: Option<(Instant, Instant)>,
+    thaws: Option<(Instant, Instant)>,
 }
 
 impl Slot {
@@ -114,6 +114,7 @@ impl Slot {
     ) {
         self.lives += 1;
         self.due = None;
+        let [store, log, tasks] = std::array::from_fn(|_| Standstill::default());
         let host = Host::new(&self.name).with_clock(Clock::starting_at(now)).with_chance(chance.fork());
         let process = Process {
             role: self.role,
@@ -121,17 +122,16 @@ impl Slot {
             mutant,
             is_behind: now < world.clock.now(),
             host: host.clone(),
-            wire: Standstill::default(),
-            log: Standstill::default(),
+            wire: store.clone(),
+            log: log.clone(),
             under_way: UnderWay::default(),
             asked: Asked::default(),
             beyond: (mutant == Some(Mutant::CommittedBeyond) && self.role == Role::Consumer).then(Beyond::default),
         };
-        let mut wire = Wire::new(&self.name, &world.emulator, world.clock, &world.trace, &world.coverage);
-        wire.gate = process.wire.clone();
+        let mut wire = Wire::new(&self.name, world.clock, &world.trace, &world.coverage);
+        wire.gate = store.clone();
         wire.tampered = mutant.map(|mutant| Tampered::of(mutant, &process));
-        let connection = Connection::in_process(&settings(), wire, world.clock.now());
-        let (tasks, gates) = (Standstill::default(), (process.wire.clone(), process.log.clone()));
+        let connection = Connection::in_process(&settings(), wire.client(&world.emulator), world.clock.now());
         let process = Apps { process, part: self.part(profile), profile, chance, connection: &connection };
         let running = match self.role {
             Role::Consumer => Running::start(process.consumer(), host),
@@ -151,8 +151,7 @@ impl Slot {
             world.honesty.clock_is_ahead(now.since(world.clock.now()));
         }
         world.trace.note(&format!("{} life {}", self.name, self.lives));
-        let (wire, log) = gates;
-        self.life = Some(Life { running, wire, log, tasks, thaws: None });
+        self.life = Some(Life { running, wire: store, log, tasks, thaws: None });
     }
 
     /// The end of a process that was not stopped, if it has ended.
@@ -219,6 +218,12 @@ impl Slot {
             }
             life.thaws = Some(thaws);
         }
+    }
+
+    /// If it is frozen, it resumes at this time.
+    pub(crate) fn resume(&mut self, at: Instant) {
+        let life = self.life.as_mut().filter(|life| life.thaws.is_some());
+        life.into_iter().for_each(|life| life.thaws = Some((at, at)));
     }
 
     /// Resumes what is due at `now`.

@@ -24,16 +24,22 @@ use crate::simulation::rewrite::Rewriter;
 /// How long, in milliseconds, it may take until a process hears that a partition of the log was revoked.
 const UNHEARD: u64 = 800;
 
+/// How a process reads a topic. Clones share its state.
+#[derive(Clone, Debug)]
+pub(crate) struct Lens {
+    pub(crate) gate: Standstill,
+    /// What a mutant commits instead of the finished offset.
+    pub(crate) beyond: Option<Beyond>,
+    pub(crate) rewriter: Option<Rewriter>,
+}
+
 /// A membership in a group, behind a gate.
 pub(crate) struct ProcessIntake {
     pub(crate) inner: Box<dyn Intake>,
-    pub(crate) gate: Standstill,
+    pub(crate) lens: Lens,
     pub(crate) held: Option<Outcome<Rebalance>>,
-    /// What a mutant commits instead of the finished offset.
-    pub(crate) beyond: Option<Beyond>,
     /// Draws the delay of revocations for a process that reads the log `changes`.
     pub(crate) late: Option<Chance>,
-    pub(crate) rewriter: Option<Rewriter>,
 }
 
 /// How far a process has read each partition, and what a mutant has stored as done. Clones share it.
@@ -41,10 +47,6 @@ pub(crate) struct ProcessIntake {
 pub(crate) struct Beyond(Arc<Mutex<BTreeMap<u32, [Offset; 2]>>>);
 
 impl Beyond {
-    fn read(&self, partition: u32, to: Offset) {
-        self.0.lock().entry(partition).or_default()[0] = to;
-    }
-
     /// The offset to store as done, which is beyond `safe` if more was read.
     pub(crate) fn stored(&self, partition: u32, safe: Offset) -> Offset {
         let mut places = self.0.lock();
@@ -62,7 +64,7 @@ impl Beyond {
 impl Intake for ProcessIntake {
     async fn next(&mut self) -> Outcome<Rebalance> {
         loop {
-            self.gate.pass().await;
+            self.lens.gate.pass().await;
             if let Some(held) = self.held.take() {
                 return held.map(|rebalance| self.behind(rebalance));
             }
@@ -80,9 +82,8 @@ impl ProcessIntake {
         let Rebalance::Assigned(partitions) = rebalance else { return rebalance };
         let behind = |inner| {
             let unheard = self.late.as_ref().map(|late| late.millis(0, UNHEARD));
-            let (gate, beyond, rewriter) = (self.gate.clone(), self.beyond.clone(), self.rewriter.clone());
-            let revoked = OnceLock::new();
-            Arc::new(ProcessPartition { inner, gate, beyond, rewriter, unheard, revoked }) as Arc<dyn OwnedPartition>
+            let (lens, revoked) = (self.lens.clone(), OnceLock::new());
+            Arc::new(ProcessPartition { inner, lens, unheard, revoked }) as Arc<dyn OwnedPartition>
         };
         Rebalance::Assigned(partitions.into_iter().map(behind).collect())
     }
@@ -91,9 +92,7 @@ impl ProcessIntake {
 #[derive(Debug)]
 struct ProcessPartition {
     inner: Arc<dyn OwnedPartition>,
-    gate: Standstill,
-    beyond: Option<Beyond>,
-    rewriter: Option<Rewriter>,
+    lens: Lens,
     unheard: Option<Duration>,
     /// When the process hears of the revocation.
     revoked: OnceLock<Instant>,
@@ -106,40 +105,41 @@ impl OwnedPartition for ProcessPartition {
     }
 
     async fn partitions(&self) -> Outcome<u32> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         self.inner.partitions().await
     }
 
     async fn log(&self) -> Outcome<Log> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         self.inner.log().await
     }
 
     async fn committed(&self) -> Outcome<Option<Offset>> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         self.inner.committed().await
     }
 
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         self.inner.start_at(offset).await?;
-        self.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
+        self.lens.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
         Ok(())
     }
 
     async fn records(&self) -> Outcome<Arc<Records>> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         let records = self.inner.records().await?;
         let index = self.partition().index;
-        if let (Some(beyond), Some(last)) = (&self.beyond, records.last_offset()) {
-            beyond.read(index, last.next());
+        if let (Some(beyond), Some(last)) = (&self.lens.beyond, records.last_offset()) {
+            beyond.0.lock().entry(index).or_default()[0] = last.next();
         }
-        Ok(self.rewriter.as_ref().map_or_else(|| Arc::clone(&records), |it| Arc::new(it.rewritten(index, &records))))
+        let rewritten = self.lens.rewriter.as_ref().map(|rewriter| Arc::new(rewriter.rewritten(index, &records)));
+        Ok(rewritten.unwrap_or(records))
     }
 
     async fn revoked(&self) -> Revocation {
         let over = self.inner.revoked().await;
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         if let Some(unheard) = self.unheard {
             let heard = *self.revoked.get_or_init(|| Instant::now() + unheard);
             tokio::time::sleep_until(heard).await;
@@ -149,7 +149,7 @@ impl OwnedPartition for ProcessPartition {
 
     fn finished(&self, offset: Offset) {
         let index = self.partition().index;
-        self.inner.finished(self.beyond.as_ref().map_or(offset, |beyond| beyond.committed(index, offset)));
+        self.inner.finished(self.lens.beyond.as_ref().map_or(offset, |beyond| beyond.committed(index, offset)));
     }
 }
 
@@ -188,15 +188,11 @@ impl Transactions for FaultyTransactions {
 
     async fn write(&self, records: &[Outgoing<'_>]) -> Outcome<()> {
         self.process.log.pass().await;
-        let (is_done, is_answered) = match self.chance.below(100) {
-            0 => (false, false),
-            1 => (true, false),
-            _ => (true, true),
-        };
-        if is_done {
+        let drawn = self.chance.below(100);
+        if drawn > 0 {
             self.inner.write(records).await?;
         }
-        if is_answered {
+        if drawn > 1 {
             return Ok(());
         }
         self.process.world.coverage.fired("transaction_unknown");
@@ -207,28 +203,27 @@ impl Transactions for FaultyTransactions {
 /// A reader of the log behind a gate.
 pub(crate) struct FaultyReader {
     pub(crate) inner: Arc<dyn TopicReader>,
-    pub(crate) gate: Standstill,
-    pub(crate) rewriter: Option<Rewriter>,
+    pub(crate) lens: Lens,
 }
 
 #[async_trait]
 impl TopicReader for FaultyReader {
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         self.inner.logs().await
     }
 
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         let records = self.inner.read(partition, from, to).await?;
-        Ok(match &self.rewriter {
+        Ok(match &self.lens.rewriter {
             Some(rewriter) => rewriter.rewritten(partition.index, &records),
             None => records,
         })
     }
 
     async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
-        self.gate.pass().await;
+        self.lens.gate.pass().await;
         self.inner.offset_at(partition, at).await
     }
 

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use tally_adapters::memory::log::TopicReader;
 use tally_core::ids::{CounterName, Region};
 use tally_core::ports::TopicReader as _;
+use tally_core::ports::log::Record;
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 use tally_localstack::oracle::{Oracle, Sums};
@@ -54,23 +55,19 @@ pub(crate) struct Lists {
     places: Vec<Place>,
     shelf: Shelf,
     misread: Option<Misread>,
-    told: u64,
+    /// The published moment.
+    pub(crate) told: u64,
     /// The topic after compaction: the time and value of each key.
     kept: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     messages: u64,
-    /// The changes of rows, and their number.
+    /// The changes of rows.
     oracle: Oracle,
-    taken: usize,
     gained: Gained,
     pub(crate) judged: Judged,
 }
 
-/// A message of the topic.
-struct Message {
-    at: UnixMillis,
-    key: Vec<u8>,
-    value: Option<Vec<u8>>,
-}
+/// A message of the topic: its time, its key and its value.
+type Message = (UnixMillis, Vec<u8>, Option<Vec<u8>>);
 
 impl Lists {
     /// Reads lists of the counters and regions of `profile`, as `mutant` reads them; `None` if there are no lists.
@@ -91,7 +88,6 @@ impl Lists {
             kept: BTreeMap::new(),
             messages: 0,
             oracle: Oracle::default(),
-            taken: 0,
             gained: Gained::default(),
             judged: Judged::default(),
         })
@@ -99,12 +95,10 @@ impl Lists {
 
     /// Reads the new messages, and compares the lists of every published moment with the rows.
     pub(crate) async fn look(&mut self, history: &History) -> anyhow::Result<()> {
-        let changes = history.rows_behind(self.taken);
-        self.taken += changes.len();
-        for RowChange { counter, second, before, after } in changes {
+        for RowChange { counter, second, before, after } in history.take_rows() {
             self.oracle.add(&counter, second, before, after);
         }
-        for Message { key, value, .. } in self.messages().await {
+        for (_, key, value) in self.messages().await {
             self.messages += 1;
             match &value {
                 Some(value) => self.take(&key, value)?,
@@ -125,15 +119,15 @@ impl Lists {
             while *at < log.end {
                 let Ok(records) = self.boards.read(&partition, *at, log.end).await else { break };
                 let Some(last) = records.last_offset() else { break };
-                messages.extend(records.iter().map(|record| Message {
-                    at: record.at,
-                    key: record.key.unwrap_or_default().to_vec(),
-                    value: record.value.map(<[u8]>::to_vec),
-                }));
+                let message = |record: Record<'_>| {
+                    let (key, value) = (record.key.unwrap_or_default(), record.value);
+                    (record.at, key.to_vec(), value.map(<[u8]>::to_vec))
+                };
+                messages.extend(records.iter().map(message));
                 *at = last.next();
             }
         }
-        messages.sort_by_key(|message| message.at);
+        messages.sort_by_key(|(at, ..)| *at);
         messages
     }
 
@@ -174,11 +168,6 @@ impl Lists {
         let Some(moment) = shelf.moment() else { return Ok(()) };
         let compared = Gained::default().compare(&self.oracle, &shelf, &self.places, moment);
         compared.map(drop).context("for a new reader")
-    }
-
-    /// The published moment.
-    pub(crate) fn moment(&self) -> u64 {
-        self.told
     }
 
     /// The reason why some list is not exact, if there is one. If keys are `limited`, forgotten keys do not count.

@@ -3,6 +3,8 @@
 
 use clap::ValueEnum;
 
+use crate::simulation::name_of;
+
 /// A pipeline with one rule broken. Each mutant is made at a port or on the wire, by changing what the real service sends or
 /// receives there, so that the services contain no test switches. They stand in the order of what they break, which
 /// comparisons rely on: rows, the log, answers, losses, recounts, Regions, milestones, lists.
@@ -113,7 +115,7 @@ pub enum Mutant {
 impl Mutant {
     /// Its name in the catalogue.
     pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        name_of(&self)
     }
 
     /// Whether it only affects rows.

@@ -240,9 +240,8 @@ pub(crate) struct UnderWay(Arc<RwLock<()>>);
 impl UnderWay {
     /// Counts a message as under way until the guard is dropped.
     fn one(&self) -> OwnedRwLockReadGuard<()> {
-        Arc::clone(&self.0)
-            .try_read_owned()
-            .expect("only `is_any` takes the lock of a writer, and gives it back at once")
+        let lock = Arc::clone(&self.0).try_read_owned();
+        lock.expect("only `is_any` takes the lock of a writer, and gives it back at once")
     }
 
     /// Whether a message is under way.

@@ -270,18 +270,9 @@ fn actions(lossy: bool, recounting: bool, rare: u64) -> Vec<(Action, u64)> {
         actions.extend([(Action::RecountAsked, 6), (Action::DriftInjected, 3)]);
     }
     if lossy {
-        actions.extend([
-            (Action::Trim, 3),
-            (Action::TrimUnread, 4),
-            (Action::StreamSwitched, 2),
-            (Action::DayLongOutage, rare),
-        ]);
-        actions.extend([
-            (Action::ChangesLost, 2),
-            (Action::ChangesLostUnread, 2),
-            (Action::ChangesTrimmed, 2),
-            (Action::TableLost, 1),
-        ]);
+        actions.extend([(Action::Trim, 3), (Action::TrimUnread, 4), (Action::StreamSwitched, 2)]);
+        actions.extend([(Action::DayLongOutage, rare), (Action::ChangesLost, 2), (Action::ChangesLostUnread, 2)]);
+        actions.extend([(Action::ChangesTrimmed, 2), (Action::TableLost, 1)]);
     }
     actions
 }

@@ -61,11 +61,6 @@ impl Question {
         })
     }
 
-    /// Whether the request may contain a counter that the API does not know yet.
-    fn may_be_undefined(&self) -> bool {
-        !matches!(self, Self::Likes(_))
-    }
-
     /// Parses the counts in the body of an answer.
     fn answers(&self, mut body: Value) -> anyhow::Result<Vec<Answer>> {
         let counts = match self {
@@ -139,7 +134,8 @@ impl Door {
             anyhow::Ok((head.status, body.to_bytes()))
         };
         let (status, body) = self.standstill.hold(exchange).await?;
-        let undefined = status == http::StatusCode::NOT_FOUND && question.may_be_undefined();
+        // Other counters than likes may be defined later.
+        let undefined = status == http::StatusCode::NOT_FOUND && !matches!(question, Question::Likes(_));
         if self.behind.lock().life != life || status == http::StatusCode::SERVICE_UNAVAILABLE || undefined {
             return Ok(None);
         }
@@ -159,45 +155,39 @@ const LONGEST: Duration = Duration::from_secs(20);
 
 /// The time of the last event by which numbers may change, and how long nothing at all happens. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse(Arc<Beats>);
-
-#[derive(Debug)]
-struct Beats {
+pub(crate) struct Pulse {
     origin: Instant,
     /// In milliseconds after the origin.
-    last: AtomicU64,
-    over: AtomicU64,
+    last: Arc<AtomicU64>,
+    over: Arc<AtomicU64>,
 }
 
 impl Pulse {
     /// Something happens now.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Beats { origin: Instant::now(), last: AtomicU64::new(0), over: AtomicU64::new(0) }))
+        Self { origin: Instant::now(), last: Arc::default(), over: Arc::default() }
     }
 
     /// Something happens again.
     pub(crate) fn beat(&self) {
-        self.0.last.store(self.0.millis(Instant::now()), Ordering::Relaxed);
+        self.last.store(self.millis(Instant::now()), Ordering::Relaxed);
     }
 
     /// Whether something has happened lately.
     pub(crate) fn is_lively(&self) -> bool {
-        let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
-        self.0.origin.elapsed() < last + LIVELY
+        self.origin.elapsed() < Duration::from_millis(self.last.load(Ordering::Relaxed)) + LIVELY
     }
 
     /// No process of the pipeline runs until `over`.
     pub(crate) fn rest(&self, over: Instant) {
-        self.0.over.store(self.0.millis(over), Ordering::Relaxed);
+        self.over.store(self.millis(over), Ordering::Relaxed);
     }
 
     /// When the last time ends or ended for which no process ran.
     pub(crate) fn rested(&self) -> Instant {
-        self.0.origin + Duration::from_millis(self.0.over.load(Ordering::Relaxed))
+        self.origin + Duration::from_millis(self.over.load(Ordering::Relaxed))
     }
-}
 
-impl Beats {
     fn millis(&self, at: Instant) -> u64 {
         u64::try_from((at - self.origin).as_millis()).unwrap_or(u64::MAX)
     }

@@ -124,9 +124,9 @@ impl Registers {
         kept.changes.push((UnixMillis(changed.at_ms), Change::Claim { partition, old, new }));
     }
 
-    /// The changes after the first `taken`, with their times.
-    pub(crate) fn behind(&self, taken: usize) -> Vec<(UnixMillis, Change)> {
-        self.0.lock().changes[taken..].to_vec()
+    /// The changes since the last call, with their times.
+    pub(crate) fn take(&self) -> Vec<(UnixMillis, Change)> {
+        std::mem::take(&mut self.0.lock().changes)
     }
 
     /// The claim of a partition.

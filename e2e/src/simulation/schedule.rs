@@ -192,13 +192,13 @@ fn count_faults(world: &World, events: &Events) {
 
 /// The world of a schedule, and the second Region where it has one.
 async fn worlds(order: &Order, profile: &Profile) -> anyhow::Result<(Arc<World>, Option<Abroad>)> {
-    if order.form.regions < 2 && !order.mutant.is_some_and(Mutant::is_of_regions) {
-        return Ok((World::new(profile, None).await?, None));
+    let has_two = order.form.regions > 1 || order.mutant.is_some_and(Mutant::is_of_regions);
+    let world = Arc::new(World::new(profile, has_two.then_some(Place::Home)).await?);
+    if !has_two {
+        return Ok((world, None));
     }
-    let world = World::new(profile, Some(Place::Home)).await?;
-    let abroad =
-        Abroad::start(&world, profile, order.mutant.filter(|_| !order.spared), &Chance::seeded(order.seed ^ ABROAD))
-            .await?;
+    let (mutant, chance) = (order.mutant.filter(|_| !order.spared), Chance::seeded(order.seed ^ ABROAD));
+    let abroad = Abroad::start(&world, profile, mutant, &chance).await?;
     Ok((world, Some(abroad)))
 }
 

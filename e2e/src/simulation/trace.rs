@@ -12,12 +12,9 @@ const LINES: usize = 4_000;
 
 /// The trace of one schedule. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Trace(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+pub(crate) struct Trace {
     origin: Instant,
-    told: Mutex<Told>,
+    told: Arc<Mutex<Told>>,
 }
 
 #[derive(Debug, Default)]
@@ -29,14 +26,14 @@ struct Told {
 impl Trace {
     /// An empty trace.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Shared { origin: Instant::now(), told: Mutex::default() }))
+        Self { origin: Instant::now(), told: Arc::default() }
     }
 
     /// Adds an event to the hash and to the lines.
     pub(crate) fn record(&self, event: impl FnOnce(&mut String)) {
-        let mut line = format!("{:>9} ", self.0.origin.elapsed().as_millis());
+        let mut line = format!("{:>9} ", self.origin.elapsed().as_millis());
         event(&mut line);
-        let mut told = self.0.told.lock();
+        let mut told = self.told.lock();
         told.hash = xxh64(line.as_bytes(), told.hash);
         if told.lines.len() == LINES {
             told.lines.pop_front();
@@ -51,11 +48,11 @@ impl Trace {
 
     /// The hash of everything so far.
     pub(crate) fn hash(&self) -> u64 {
-        self.0.told.lock().hash
+        self.told.lock().hash
     }
 
     /// The last lines.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.0.told.lock().lines.iter().cloned().collect()
+        self.told.lock().lines.iter().cloned().collect()
     }
 }

@@ -3,16 +3,15 @@
 
 pub(crate) mod tampered;
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpConnector as _, HttpConnectorFuture, SharedHttpClient, SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::date_time::{DateTime, Format};
@@ -38,11 +37,10 @@ use crate::simulation::wire::tampered::Earlier;
 use crate::simulation::world::settings;
 use crate::tables;
 
-/// The HTTP client of one process.
-#[derive(Clone, Debug)]
+/// The connection of one process.
+#[derive(Clone)]
 pub(crate) struct Wire {
     pub(crate) name: String,
-    pub(crate) emulator: SharedHttpClient,
     pub(crate) gate: Standstill,
     /// The store's clock.
     clock: Clock,
@@ -63,12 +61,6 @@ pub(crate) struct Tampered {
     shadow: Shadow,
 }
 
-impl fmt::Debug for Tampered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.mutant.fmt(f)
-    }
-}
-
 impl Tampered {
     pub(crate) fn of(mutant: Mutant, process: &Process) -> Self {
         let (earlier, shadow) = (Earlier::default(), Shadow::of(&process.world.calm.changes));
@@ -77,17 +69,18 @@ impl Tampered {
 }
 
 impl Wire {
-    /// An open connection to `emulator`.
-    pub(crate) fn new(name: &str, emulator: &Emulator, clock: Clock, trace: &Trace, coverage: &Coverage) -> Self {
-        Self {
-            name: name.to_owned(),
-            emulator: emulator.http_client(),
-            gate: Standstill::default(),
-            clock,
-            trace: trace.clone(),
-            coverage: coverage.clone(),
-            tampered: None,
-        }
+    /// An open connection.
+    pub(crate) fn new(name: &str, clock: Clock, trace: &Trace, coverage: &Coverage) -> Self {
+        let (name, trace, coverage) = (name.to_owned(), trace.clone(), coverage.clone());
+        Self { name, gate: Standstill::default(), clock, trace, coverage, tampered: None }
+    }
+
+    /// A client of `emulator` whose requests use this connection.
+    pub(crate) fn client(self, emulator: &Emulator) -> SharedHttpClient {
+        emulator.http_client_through(move |request, far| {
+            let (this, far) = (self.clone(), far.clone());
+            HttpConnectorFuture::new(async move { this.exchange(request, &far).await })
+        })
     }
 
     fn passed(&self, operation: &str, outcome: &Result<HttpResponse, ConnectorError>) {
@@ -96,62 +89,41 @@ impl Wire {
         if status == 400 && bytes.windows(15).any(|found| found == b"ExpiredIterator") {
             self.coverage.fired("iterator_expired");
         }
-        self.trace.record(|line| {
-            let _ = write!(line, "{} {operation} {status} {}", self.name, bytes.len());
-        });
+        self.trace.record(|line| _ = write!(line, "{} {operation} {status} {}", self.name, bytes.len()));
     }
-}
 
-impl HttpClient for Wire {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
-        let far = self.emulator.http_connector(settings, components);
-        let shadow = self.tampered.as_ref().map(|tampered| tampered.shadow.client());
-        let shadow = shadow.map(|shadow| shadow.http_connector(settings, components));
-        SharedHttpConnector::new(Line { wire: self.clone(), far, shadow })
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Line {
-    wire: Wire,
-    far: SharedHttpConnector,
-    shadow: Option<SharedHttpConnector>,
-}
-
-impl HttpConnector for Line {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let this = self.clone();
-        HttpConnectorFuture::new(async move { this.exchange(request).await })
-    }
-}
-
-impl Line {
-    async fn exchange(&self, mut request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+    async fn exchange(
+        &self,
+        mut request: HttpRequest,
+        far: &SharedHttpConnector,
+    ) -> Result<HttpResponse, ConnectorError> {
         let operation = operation_of(&request);
-        let mut far = &self.far;
-        let asked = match &self.wire.tampered {
+        let asked = match &self.tampered {
             Some(tampered) => tampered.request(&operation, &mut request).await,
             None => None,
         };
-        if let (Some(tampered), Some(asked), Some(shadow)) = (&self.wire.tampered, &asked, &self.shadow)
-            && tampered.is_shadowed(&operation, asked).await
-        {
-            far = shadow;
-        }
-        self.wire.gate.pass().await;
-        let is_sleeper = self.wire.tampered.as_ref().is_some_and(Tampered::is_signed_anew);
-        if !is_sleeper && is_expired(&request, self.wire.clock.now()) {
-            self.wire.coverage.fired("signature_expired");
+        let tampered = self.tampered.as_ref().zip(asked.as_ref());
+        let shadow = match tampered {
+            Some((tampered, asked)) => tampered.shadow_of(&operation, asked).await,
+            None => None,
+        };
+        self.gate.pass().await;
+        let is_sleeper = self.tampered.as_ref().is_some_and(Tampered::is_signed_anew);
+        if !is_sleeper && is_expired(&request, self.clock.now()) {
+            self.coverage.fired("signature_expired");
             let refused = Ok(refusal());
-            self.wire.passed(&operation, &refused);
+            self.passed(&operation, &refused);
             return refused;
         }
-        let mut outcome = far.call(request).await;
-        self.wire.gate.pass().await;
-        if let (Some(tampered), Some(asked), Ok(response)) = (&self.wire.tampered, &asked, &mut outcome) {
+        let mut outcome = match shadow {
+            Some((shadow, asked)) => shadow.answer(asked).await,
+            None => far.call(request).await,
+        };
+        self.gate.pass().await;
+        if let (Some((tampered, asked)), Ok(response)) = (tampered, &mut outcome) {
             tampered.response(&operation, asked, response);
         }
-        self.wire.passed(&operation, &outcome);
+        self.passed(&operation, &outcome);
         outcome
     }
 }
@@ -201,9 +173,11 @@ impl Shadow {
         Self { store, changes, stored: stored.clone(), made: Arc::default() }
     }
 
-    /// A client of the table.
-    pub(super) fn client(&self) -> SharedHttpClient {
-        self.store.http_client()
+    /// The answer of the table to a request for an item.
+    async fn answer(&self, asked: &Value) -> Result<HttpResponse, ConnectorError> {
+        let answer = self.store.send("GetItem", asked.to_string()).await;
+        let answer = answer.map_err(|lost| ConnectorError::io(lost.into()))?;
+        answer.map(SdkBody::from).try_into().map_err(|_| ConnectorError::user("the answer has odd headers".into()))
     }
 
     async fn put(&self, partition: u32, position: &Position) -> Option<()> {
@@ -216,25 +190,21 @@ impl Shadow {
 }
 
 impl Tampered {
-    /// Whether the mutant answers a request itself. If so, it has put the answer into its table.
-    pub(super) async fn is_shadowed(&self, operation: &str, asked: &Value) -> bool {
+    /// If the mutant answers a request itself, it puts the answer into its table, and returns that with the request.
+    async fn shadow_of<'a>(&self, operation: &str, asked: &'a Value) -> Option<(&Shadow, &'a Value)> {
         if self.process.role != Role::Recounter || operation != "GetItem" {
-            return false;
+            return None;
         }
         let id = asked["Key"]["id"]["S"].as_str().unwrap_or_default();
-        let Some(partition) = id.strip_prefix("changes/position/").and_then(|index| index.parse().ok()) else {
-            return false;
-        };
+        let partition = id.strip_prefix("changes/position/")?.parse().ok()?;
         let position = match self.mutant {
             Mutant::TailAtEnd => self.at_end(partition).await,
             Mutant::TailUnfiltered => self.unfiltered(partition).await,
             Mutant::TailBeforeLoss => self.before_loss(partition).await,
             _ => None,
         };
-        match position {
-            Some(position) => self.shadow.put(partition, &position).await.is_some(),
-            None => false,
-        }
+        self.shadow.put(partition, &position?).await?;
+        Some((&self.shadow, asked))
     }
 
     /// The end of the log.
@@ -256,16 +226,5 @@ impl Tampered {
         let now = self.process.host.clock().now();
         filter.take(at, now, &Message { read: now, body: Body::Opened(opened) }, |_, _| {});
         Some(Position { at, filter, ladder, last })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_signature_is_read() {
-        assert_eq!(signed_at("20231114T221320Z"), Some(UnixMillis(1_700_000_000_000)));
-        assert_eq!(signed_at("today"), None);
     }
 }

@@ -73,25 +73,21 @@ pub(crate) fn settings() -> Settings {
 }
 
 impl World {
-    /// Empty tables and topics, of the first of two Regions where there are two.
-    pub(crate) async fn new(profile: &Profile, place: Option<Place>) -> anyhow::Result<Arc<Self>> {
-        Ok(Arc::new(Self::empty(profile, place).await?))
-    }
-
     /// A second Region, whose answers are those of `home`.
     pub(crate) async fn beside(profile: &Profile, home: &Self) -> anyhow::Result<Arc<Self>> {
         let (breaches, honesty, pulse) = (home.breaches.clone(), home.honesty.clone(), home.pulse.clone());
         let (clock, coverage, trace) = (home.clock, home.coverage.clone(), home.trace.clone());
-        let own = Self::empty(profile, Some(Place::Abroad)).await?;
+        let own = Self::new(profile, Some(Place::Abroad)).await?;
         Ok(Arc::new(Self { breaches, honesty, pulse, clock, coverage, trace, ..own }))
     }
 
-    async fn empty(profile: &Profile, place: Option<Place>) -> anyhow::Result<Self> {
+    /// Empty tables and topics, of one of two Regions where there are two.
+    pub(crate) async fn new(profile: &Profile, place: Option<Place>) -> anyhow::Result<Self> {
         let epoch = std::time::UNIX_EPOCH + Duration::from_millis(BEGAN.0);
         let emulator = Emulator::new(Config { epoch: Some(epoch), ..profile.engine.clone() });
         let (trace, coverage) = (Trace::new(), Coverage::default());
         let clock = Clock::starting_at(BEGAN);
-        let wire = Wire::new("observer", &emulator, clock, &trace, &coverage);
+        let wire = Wire::new("observer", clock, &trace, &coverage).client(&emulator);
         let connection = Connection::in_process(&settings(), wire, BEGAN);
         dynamodb::ensure_tables(&connection).await.context("cannot create the tables")?;
         let (history, registers) = (History::dated(profile.partitions), Registers::of(&emulator)?);

@@ -11,9 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
+use tally_adapters::dynamodb::Rows;
 use tally_adapters::dynamodb::Segment;
 use tally_adapters::dynamodb::claims::Claims;
-use tally_adapters::dynamodb::{Connection, Rows};
 use tally_adapters::kafka;
 use tally_consumer as consumer;
 use tally_consumer::letter::Letter;
@@ -76,7 +76,9 @@ async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
     let claims = Claims::new(&connection, host.clock());
     let sent = produce(&settings, &events).await;
 
-    let running = Running::start(consume(&settings, &connection), host);
+    let ports = consumer::Ports::over(&settings, ("tally-consumer", "likes"), "", None).unwrap();
+    let app = consumer::App::with_ports(None, consumer::ReadSettings::default(), ports, connection.clone());
+    let running = Running::start(app, host);
     eventually("every event is finished", async || {
         let claims = claims.all("likes", PARTITIONS).await.unwrap();
         let reached: Vec<_> = claims.iter().map(|claim| claim.kept.as_ref().map(|kept| kept.safe.0)).collect();
@@ -95,11 +97,9 @@ async fn every_event_is_applied_or_becomes_a_dead_letter_with_its_reason() {
     }
     assert_eq!(applied + letters.len(), events.len(), "nothing is lost and nothing made up");
 
-    let expected: BTreeSet<(&str, &str)> = events
-        .iter()
-        .filter(|event| event.like)
-        .filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)))
-        .collect();
+    let likes = events.iter().filter(|event| event.like);
+    let expected = likes.filter_map(|event| Some((event.post.as_deref()?, event.user.as_deref()?)));
+    let expected: BTreeSet<(&str, &str)> = expected.collect();
     let table = Rows::new(&connection);
     let rows = every(async |after| table.scan(Segment { index: 0, of: 1 }, after).await).await.unwrap();
     let live = rows.iter().filter(|row| row.gone.is_none());
@@ -119,22 +119,12 @@ async fn produce(settings: &kafka::Settings, events: &[Event]) -> BTreeMap<(u32,
         let headers: Vec<(&str, Option<Vec<u8>>)> =
             event.headers.iter().map(|(name, text)| (name.as_str(), text.as_deref().map(decoded))).collect();
         let headers: Vec<Header<'_>> = headers.iter().map(|(name, text)| (*name, text.as_deref())).collect();
-        let record = Outgoing {
-            topic: "likes",
-            partition: None,
-            key: Some(key.as_bytes()),
-            value: value.as_deref(),
-            headers: &headers,
-        };
+        let (key, value) = (Some(key.as_bytes()), value.as_deref());
+        let record = Outgoing { topic: "likes", partition: None, key, value, headers: &headers };
         let written = producer.send(record).await.expect("the cluster takes it");
         ((written.partition, written.offset.0), index)
     });
     sent.buffer_unordered(100).collect().await
-}
-
-fn consume(settings: &kafka::Settings, connection: &Connection) -> consumer::App {
-    let ports = consumer::Ports::over(settings, ("tally-consumer", "likes"), "", None).unwrap();
-    consumer::App::with_ports(None, consumer::ReadSettings::default(), ports, connection.clone())
 }
 
 /// The reason of every dead letter, by the position of its record.
@@ -168,7 +158,7 @@ async fn every_request_gets_an_expected_answer() {
 }
 
 /// Sends a request, reads to the end, and returns the status if there is one.
-async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u16> {
+pub(crate) async fn strike(address: SocketAddr, request: &[u8], hang_up: bool) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // The server may close the connection before everything is written.
     let _ = stream.write_all(request).await;

@@ -5,8 +5,6 @@
 mod store;
 pub(crate) mod targets;
 
-use std::path::PathBuf;
-
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,7 +13,7 @@ use crate::fuzz::targets::{TARGETS, Target};
 #[test]
 fn no_input_of_the_corpus_and_no_mutation_breaks_a_law() {
     let rounds = tally_testkit::sized("TALLY_FUZZ_ROUNDS", 60);
-    for Target { name, run } in TARGETS {
+    for (name, run) in TARGETS {
         let corpus = corpus(name);
         assert!(corpus.len() >= 8, "{name} has a corpus");
         corpus.iter().for_each(|(file, input)| attack(name, file, run, input));
@@ -30,20 +28,18 @@ fn no_input_of_the_corpus_and_no_mutation_breaks_a_law() {
     }
 }
 
-fn attack(target: &str, what: &str, run: fn(&[u8]), input: &[u8]) {
+fn attack(target: &str, what: &str, run: Target, input: &[u8]) {
     let caught = std::panic::catch_unwind(|| run(input));
     assert!(caught.is_ok(), "{target}, {what}: {:?}", String::from_utf8_lossy(input));
 }
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
-    let folder: PathBuf = ["fuzz", "corpus", target].iter().collect();
-    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut inputs: Vec<(String, Vec<u8>)> = files
-        .map(|file| {
-            let path = file.unwrap().path();
-            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
-        })
-        .collect();
+    let files = std::fs::read_dir(format!("fuzz/corpus/{target}")).unwrap_or_else(|error| panic!("{target}: {error}"));
+    let inputs = files.map(|file| {
+        let file = file.unwrap();
+        (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())
+    });
+    let mut inputs: Vec<(String, Vec<u8>)> = inputs.collect();
     inputs.sort();
     inputs
 }

@@ -12,9 +12,8 @@ const LADDER: &str = "50";
 /// The lines of the file: the kind of schedule, and the schedule.
 fn orders() -> Vec<(&'static str, Order)> {
     let lines = SEEDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| order(line).unwrap_or_else(|| panic!("seeds.txt has no such form, or not three words: {line}")))
-        .collect()
+    let read = |line| order(line).unwrap_or_else(|| panic!("seeds.txt has no such form, or not three words: {line}"));
+    lines.map(read).collect()
 }
 
 fn order(line: &'static str) -> Option<(&'static str, Order)> {

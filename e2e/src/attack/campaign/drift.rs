@@ -1,6 +1,5 @@
 //! Counts are changed by hand under load, and `tally recount` corrects them. After the correction no exact answer may be as
-//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it. Probes measure
-//! how much the staleness of counts grows during a recount.
+//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +9,18 @@ use anyhow::{Context, bail, ensure};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tally_adapters::dynamodb::inject_drift;
-use tally_adapters::kafka;
-use tally_core::ids::{CounterId, PostId};
+use tally_core::ids::CounterId;
 use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
 
-use crate::attack::campaign::{Actions, Extent, Recoveries};
+use crate::attack::campaign::Extent;
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
-use crate::attack::load::{self, send_all};
+use crate::attack::load;
 use crate::attack::stage::{SETTLES, Stage};
-use crate::simulation::honest::Honesty;
-use crate::simulation::{Draws, events};
+use crate::simulation::Draws;
+use crate::simulation::honest::{Count, Honesty};
 
 /// How many counts are changed, and by how much: more than their rows change, and less than a recount refuses to correct.
 const DRIFTED: u64 = 20;
@@ -34,22 +32,16 @@ const CORRECTED: Duration = Duration::from_secs(20);
 /// The pause between two requests of a reader.
 const QUESTIONS: Duration = Duration::from_millis(10);
 
-/// The number of probes, each with its own post, and the limits of the pause between two samples in milliseconds.
-const PROBES: u64 = 8;
-const SHORTEST: u64 = 50;
-const LONGEST: u64 = 250;
-
-/// The pause between two polls of a count, and how long a like may take to be counted.
-const LOOK: Duration = Duration::from_millis(5);
+/// How long after its first likes a post may have no counter.
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// How long staleness is measured before each recount.
-const BEFORE: Duration = Duration::from_secs(15);
+/// The pause before each round.
+const QUIET: Duration = Duration::from_secs(15);
 
-pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
+pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
-    let posts: Vec<CounterId> = stage.crowd.all_counters().take(usize::try_from(DRIFTED)?).collect();
-    let (corrections, ages) = (Corrections::of(&stage.engines)?, Ages::default());
+    let posts: Vec<CounterId> = stage.crowd.posts().map(CounterId::likes).take(usize::try_from(DRIFTED)?).collect();
+    let corrections = Corrections::of(&stage.engines)?;
     let launcher = &stage.fleet.launcher;
     let forgetful = ["--local-ttl", "0s"];
     let uncached = Arc::new(launcher.without_redis().start(Service::Api, &forgetful)?);
@@ -67,50 +59,34 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<Actions
         strict: Honesty::of(vec![stage.engines.history.clone()], SETTLES, Duration::ZERO),
     });
     let rounds = async {
-        let actions = rounds(stage, extent, &posts, &corrections, &ages).await;
+        let ended = rounds(stage, extent, &posts, &corrections).await;
         over.request();
-        actions
+        ended
     };
-    let probes = (0..PROBES).map(|nth| probe(stage, nth, &ages, over.stop()));
     let reads = readers.iter().map(|reader| reader.read(over.stop()));
-    let (mut actions, ..) = tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    tokio::try_join!(rounds, try_join_all(reads))?;
     cached.stop().await?;
     uncached.stop().await?;
-    actions.notes.extend(readers.iter().map(Reader::told));
-    Ok(actions)
+    for Reader { of, strict, .. } in &readers {
+        let Count { answers, exact, .. } = strict.count();
+        stage.report.note(format!("a reader {of:<18} {answers} answers, {exact} exact, no lie"));
+    }
+    Ok(())
 }
 
-async fn rounds(
-    stage: &Stage,
-    extent: Extent,
-    posts: &[CounterId],
-    corrections: &Corrections,
-    ages: &Ages,
-) -> anyhow::Result<Actions> {
-    let (mut actions, mut before, mut meanwhile) = (Actions::default(), Recoveries::default(), Recoveries::default());
+async fn rounds(stage: &Stage, extent: Extent, posts: &[CounterId], corrections: &Corrections) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
-        let quiet = Instant::now();
-        sleep(BEFORE).await;
+        sleep(QUIET).await;
         let began = drift(stage, posts, corrections).await?;
-        before.merge(between(ages, quiet, began));
-        let corrected = async {
-            until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in()).await?;
-            anyhow::Ok(Instant::now())
-        };
-        let (took, ended) = tokio::try_join!(recount(stage, posts, began), corrected)?;
-        let slowest = corrections.slowest(began);
+        let corrected = until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in());
+        let (took, slowest) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
-        actions.recovered("corrected", slowest);
-        actions.recovered("recount ended", took);
-        meanwhile.merge(between(ages, began, ended));
+        stage.report.recovered("corrected", slowest);
+        stage.report.recovered("recount ended", took);
         stage.all_well()?;
     }
-    let more = meanwhile.percentile(99).as_secs_f64() - before.percentile(99).as_secs_f64();
-    actions.notes.push(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
-    actions.notes.push(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * more));
-    actions.all("staleness before", before);
-    actions.all("staleness during a recount", meanwhile);
-    Ok(actions)
+    stage.report.note(format!("posts with drift {:>17}, by {DRIFT} each", posts.len()));
+    Ok(())
 }
 
 /// Changes the count of each of `posts` by hand, and returns the time of the last change.
@@ -175,11 +151,6 @@ impl Corrections {
     fn are_all_in(&self) -> bool {
         self.0.lock().values().all(Option::is_some)
     }
-
-    /// The time from `began` until the last count was corrected.
-    fn slowest(&self, began: Instant) -> Duration {
-        self.0.lock().values().flatten().map(|at| at.duration_since(began)).max().unwrap_or_default()
-    }
 }
 
 /// Requests the changed counts from an API, one after the other.
@@ -216,39 +187,4 @@ impl Reader<'_> {
         }
         Ok(())
     }
-
-    /// A summary for the report.
-    fn told(&self) -> String {
-        let count = self.strict.count();
-        format!("a reader {:<18} {} answers, {} exact, no lie", self.of, count.answers, count.exact)
-    }
-}
-
-/// When each like of a probe was acknowledged by Kafka, and how long after that it was counted.
-type Ages = Mutex<Vec<(Instant, Duration)>>;
-
-fn between(ages: &Ages, from: Instant, until: Instant) -> Recoveries {
-    let mut between = Recoveries::default();
-    ages.lock().iter().filter(|(said, _)| (from..until).contains(said)).for_each(|(_, age)| between.add(*age));
-    between
-}
-
-/// Likes its own post, one like after the other, and requests the count until it includes the like.
-async fn probe(stage: &Stage, nth: u64, ages: &Ages, over: Stop) -> anyhow::Result<()> {
-    let producer = kafka::Producer::new(&kafka::Settings::plaintext(&stage.engines.broker.to_string()))?;
-    let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
-    let mut likes: u64 = 0;
-    while !over.is_requested() {
-        let unsent = stage.ledger.lock().like(&post, &events::user(likes));
-        likes += 1;
-        send_all(producer.clone(), stage.ledger.clone(), vec![unsent]).await?;
-        let said = Instant::now();
-        while stage.likes(&post).await? < i64::try_from(likes)? {
-            ensure!(said.elapsed() < COUNTED, "like {likes} of {post} is not counted");
-            sleep(LOOK).await;
-        }
-        ages.lock().push((said, said.elapsed()));
-        sleep(stage.chance.millis(SHORTEST, LONGEST)).await;
-    }
-    Ok(())
 }

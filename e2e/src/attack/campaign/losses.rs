@@ -13,7 +13,7 @@ use tally_testkit::process::Signal;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Actions, Extent};
+use crate::attack::campaign::Extent;
 use crate::attack::fleet::Service;
 use crate::attack::proxy::Mode;
 use crate::attack::stage::Stage;
@@ -37,24 +37,21 @@ const EXACT: u64 = 200;
 /// How long it may take to notice a loss: streamers look for a new stream from time to time.
 const NOTICED: Duration = Duration::from_secs(120);
 
-pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     let (mut stopped, mut longest) = (0, Duration::ZERO);
     for round in 0..extent.rounds {
         let trimmed = matches!(round % 4, 0 | 3);
         let nap = (round % 2 == 1).then(|| stage.chance.millis(SHORTEST, LONGEST));
         let kind = if trimmed { "trim" } else { "stream off and on" };
         let taken = loss(stage, trimmed, nap).await.with_context(|| format!("round {round}, {kind}, nap {nap:?}"))?;
-        actions.recovered(format!("exact again after {kind}"), taken);
+        stage.report.recovered(format!("exact again after {kind}"), taken);
         stopped += usize::from(nap.is_some());
         longest = longest.max(nap.unwrap_or_default());
     }
-    let (rounds, longest) = (extent.rounds, longest.as_secs_f64());
-    actions.notes.push(format!("losses of stream            {rounds:>6}"));
-    actions
-        .notes
-        .push(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
-    Ok(actions)
+    let (report, longest) = (&stage.report, longest.as_secs_f64());
+    report.count("losses of stream", extent.rounds);
+    report.note(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
+    Ok(())
 }
 
 /// Causes a loss, waits until a recount has repaired it and the API says exact again, and returns how long that took.
@@ -110,15 +107,14 @@ async fn switch(stage: &Stage) -> anyhow::Result<()> {
 const FOLLOWS: u64 = 1_500;
 const ALONE: u64 = 1_000;
 
-pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn failovers(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for round in 0..extent.rounds {
         let took = failover(stage, extent.recovery).await.with_context(|| format!("round {round}"))?;
-        actions.recovered("cached again", took);
+        stage.report.recovered("cached again", took);
         stage.all_well()?;
     }
-    actions.notes.push(format!("failovers of Redis           {:>5}", extent.rounds));
-    Ok(actions)
+    stage.report.count("failovers of Redis", extent.rounds);
+    Ok(())
 }
 
 /// Causes a failover, and returns how long it took until the cache was correct again in every partition.
@@ -128,10 +124,11 @@ async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration>
     let replica = engines::replica(&primary).await?;
     stage.clock.sleep(stage.chance.millis(0, FOLLOWS)).await;
     // From here on, everything that the primary is told is lost with it.
-    engines::detach(&replica).await?;
+    let answer = replica.ask("REPLICAOF NO ONE").await?;
+    ensure!(answer.starts_with("+OK"), "Redis answered {answer:?}");
     stage.clock.sleep(stage.chance.millis(50, ALONE)).await;
     engines.fail_over(primary, replica).await?;
-    let (began, since) = (Instant::now(), stage.clock.now());
+    let since = stage.clock.now();
     let cache = engines.cache()?.context("the replica took over")?;
     let partitions = engines.tables().changes.config().await?.context("there is no log of changes")?.partitions;
     until("the cache to say what is true now", patience, async || {
@@ -143,6 +140,5 @@ async fn failover(stage: &Stage, patience: Duration) -> anyhow::Result<Duration>
         }
         true
     })
-    .await?;
-    Ok(began.elapsed())
+    .await
 }

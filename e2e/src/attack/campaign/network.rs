@@ -1,5 +1,6 @@
 //! Network faults, long outages, and dependencies that are silent while all processes stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -7,10 +8,10 @@ use futures_util::future::try_join_all;
 use tally_testkit::until;
 use tokio::time::Instant;
 
-use crate::attack::campaign::{Actions, Extent};
+use crate::attack::campaign::Extent;
 use crate::attack::engines::Dependency;
 use crate::attack::fleet::Service;
-use crate::attack::proxy::{Effects, Mode, Proxy};
+use crate::attack::proxy::{Mode, Proxy};
 use crate::attack::stage::Stage;
 use crate::simulation::Draws;
 
@@ -20,20 +21,34 @@ const MOVED: Duration = Duration::from_millis(500);
 /// The greatest number of bytes after which a connection is cut: a few requests of each protocol.
 const CUT: u64 = 20_000;
 
-const KINDS: [&str; 4] = ["reset", "blackhole", "slow", "cut"];
-
-pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
-            for kind in KINDS {
-                weather(stage, proxy, kind, *dependency, extent.span).await?;
+            for kind in ["reset", "blackhole", "slow", "cut"] {
+                let weather = format!("{} {kind}", dependency.name());
+                fault(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
                 stage.all_well()?;
-                actions.recovered(format!("{} {kind}", dependency.name()), caught_up(stage).await?);
+                stage.report.recovered(weather, caught_up(stage).await?);
             }
         }
     }
-    Ok(actions)
+    Ok(())
+}
+
+pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
+    for (dependency, proxy) in &stage.engines.proxies {
+        for kind in ["reset", "blackhole"] {
+            let weather = format!("{} {kind}", dependency.name());
+            proxy.set(drawn(stage, kind));
+            named(stage, *dependency).await.with_context(|| weather.clone())?;
+            fault(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
+            stage.all_well()?;
+            let recovery = caught_up(stage).await?;
+            ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
+            stage.report.recovered(weather, recovery);
+        }
+    }
+    Ok(())
 }
 
 /// Waits until both logs have caught up, side by side.
@@ -42,33 +57,17 @@ async fn caught_up(stage: &Stage) -> anyhow::Result<Duration> {
     Ok(rows.max(counts))
 }
 
-/// Fails if a fault had no effect since `before`.
-fn felt(proxy: &Proxy, before: Effects, mode: Mode) -> anyhow::Result<()> {
-    let effects = proxy.effects().since(before);
-    ensure!(effects.felt(mode), "it had no effect: {effects:?}");
-    Ok(())
-}
-
 /// Applies one network fault for a while.
-async fn weather(
-    stage: &Stage,
-    proxy: &Proxy,
-    kind: &str,
-    dependency: Dependency,
-    span: Duration,
-) -> anyhow::Result<()> {
-    let (before, until) = (proxy.effects(), Instant::now() + span);
-    let mut mode = Mode::Pass;
-    while Instant::now() < until {
-        mode = drawn(stage, kind);
+async fn fault(stage: &Stage, proxy: &Proxy, kind: &str, span: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + span;
+    while Instant::now() < end {
+        let mode = drawn(stage, kind);
         proxy.set(mode);
         let pause = if matches!(mode, Mode::Cut { .. }) { MOVED } else { span };
-        stage.clock.sleep(pause.min(until.duration_since(Instant::now()))).await;
+        stage.clock.sleep(pause.min(end.duration_since(Instant::now()))).await;
     }
     // Idle connections notice nothing, so there may have to be a request first.
-    let felt = async || proxy.effects().since(before).felt(mode);
-    let weather = format!("{} to feel {kind}", dependency.name());
-    tally_testkit::until(&weather, Duration::from_secs(20), felt).await?;
+    until("the fault to have an effect", Duration::from_secs(20), async || proxy.is_felt()).await?;
     proxy.calm();
     Ok(())
 }
@@ -84,26 +83,6 @@ fn drawn(stage: &Stage, kind: &str) -> Mode {
     }
 }
 
-pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
-    let kinds = [("reset", Mode::Reset), ("blackhole", Mode::Blackhole)];
-    for (dependency, proxy) in &stage.engines.proxies {
-        for (kind, mode) in kinds {
-            let (before, weather) = (proxy.effects(), format!("{} {kind}", dependency.name()));
-            proxy.set(mode);
-            named(stage, *dependency).await.with_context(|| weather.clone())?;
-            stage.clock.sleep(extent.span).await;
-            felt(proxy, before, mode).with_context(|| weather.clone())?;
-            proxy.calm();
-            stage.all_well()?;
-            let recovery = caught_up(stage).await?;
-            ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
-            actions.recovered(weather, recovery);
-        }
-    }
-    Ok(actions)
-}
-
 /// A process that cannot work without the dependency is not ready and names it. Every process can work without the cache.
 async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
     let (service, name) = match dependency {
@@ -112,29 +91,26 @@ async fn named(stage: &Stage, dependency: Dependency) -> anyhow::Result<()> {
         Dependency::Kafka => (Service::Consumer, "kafka"),
     };
     // A member keeps its partitions until the broker comes back; a new member has none.
-    let new = (dependency == Dependency::Kafka).then(|| stage.fleet.launcher.start(service, &[])).transpose()?;
+    let is_new = service == Service::Consumer;
+    let process = if is_new { Arc::new(stage.fleet.launcher.start(service, &[])?) } else { stage.fleet.api() };
     let says = async || {
-        let answer = match &new {
-            Some(new) => new.get("/readyz").await,
-            None => stage.fleet.api().get("/readyz").await,
-        };
+        let answer = process.get("/readyz").await;
         answer.is_some_and(|answer| answer.status == 503 && answer.body.contains(name))
     };
     until("readiness to name what is away", Duration::from_secs(60), says).await?;
-    if let Some(new) = new {
-        new.stop().await?;
+    if is_new {
+        process.stop().await?;
     }
     Ok(())
 }
 
-pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<Actions> {
-    let mut actions = Actions::default();
+pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
             stage.fleet.launcher.change(&["audit", "start"]).await?;
-            let before = proxy.effects();
+            let weather = format!("silent {}", dependency.name());
             proxy.set(Mode::Blackhole);
             // This is long enough for every service to have sent a request without an answer.
             stage.clock.sleep(extent.span).await;
@@ -143,16 +119,16 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             let all = stage.fleet.slots.iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
             let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
-                actions.recovered(format!("{}, silent {}", slot.service, dependency.name()), took);
+                stage.report.recovered(format!("{}, {weather}", slot.service), took);
                 stage.fleet.refill(slot)?;
             }
-            felt(proxy, before, Mode::Blackhole).with_context(|| format!("silent {}", dependency.name()))?;
+            ensure!(proxy.is_felt(), "{weather}: it had no effect");
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
             caught_up(stage).await?;
-            actions.recovered(format!("all again, silent {}", dependency.name()), began.elapsed());
+            stage.report.recovered(format!("all again, {weather}"), began.elapsed());
         }
     }
-    Ok(actions)
+    Ok(())
 }

@@ -19,7 +19,7 @@ use tally_testkit::until;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::attack::campaign::{Actions, Extent, report};
+use crate::attack::campaign::Extent;
 use crate::attack::engines::{Engines, Roles};
 use crate::attack::fleet::{Fleet, Launcher, Slot};
 use crate::attack::load::{Counted, Parts};
@@ -82,28 +82,24 @@ struct Regions {
 pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under: Under) -> anyhow::Result<String> {
     let began = Instant::now();
     let regions = Regions::begin(program, ground, under).await?;
-    let mut actions = Actions::default();
     for (round, (act, name)) in ACTS.into_iter().cycle().enumerate().take(extent.rounds) {
         let healed = Box::pin(regions.round(act)).await;
-        let healed = healed.with_context(|| regions.tails(&format!("round {round}, {name}")))?;
-        actions.recovered(format!("exact: {name}"), healed);
+        let tails = |text: String, stage: &Stage| stage.fleet.tails(&text);
+        let healed = healed.with_context(|| regions.stages.iter().fold(format!("round {round}, {name}"), tails))?;
+        regions.stages[0].report.recovered(format!("exact: {name}"), healed);
     }
     regions.fall_silent().await?;
     let Regions { stages, parts, orders: _orders, mirrors, .. } = regions;
-    let mut judged = Vec::new();
+    let mut text = String::new();
     for (name, stage) in NAMES.into_iter().zip(stages) {
-        let cached = stage.engines.redis().is_some();
-        judged.push((name, Box::pin(stage.judge()).await.context(name)?, cached));
+        let report = Box::pin(stage.judge()).await.context(name)?;
+        let took = began.elapsed().as_secs_f64();
+        text += &format!("regions, {name}: seed {}, {took:.0} s\n{report}", ground.seed);
     }
     well(&mirrors)?;
     for (name, part) in &parts {
         let Count { answers, exact, lies } = part.verdict().with_context(|| format!("the part of {name}"))?;
-        actions.notes.push(format!("parts of {name} answered         {answers}, {exact} exact, {lies} wrong"));
-    }
-    let mut text = String::new();
-    for (name, judgement, cached) in judged {
-        let head = format!("regions, {name}: seed {}, {:.0} s", ground.seed, began.elapsed().as_secs_f64());
-        text += &report(&head, &std::mem::take(&mut actions), &judgement, cached, Roles::Kept);
+        text += &format!("  parts of {name} answered         {answers}, {exact} exact, {lies} wrong\n");
     }
     Ok(text)
 }
@@ -132,7 +128,7 @@ impl Regions {
         let others = [1, 0].map(|other| Arc::clone(&engines[other].1));
         let (mut stages, mut seed) = (Vec::new(), ground.seed);
         for (nth, ((tasks, engines), other)) in engines.into_iter().zip(others).enumerate() {
-            let launcher = Launcher::new(program.to_owned(), &engines)?;
+            let launcher = Launcher::new(program, &engines);
             launcher.tell("TALLY_REGION_NAME", NAMES[nth]);
             launcher.tell("TALLY_REMOTE", &format!("{}={}", NAMES[1 - nth], COPIES[1 - nth]));
             let fleet = Fleet::start(launcher, 2).await?;
@@ -207,22 +203,18 @@ impl Regions {
         self.healed().await?;
         Ok(())
     }
-
-    fn tails(&self, heading: &str) -> String {
-        self.stages.iter().fold(heading.to_owned(), |text, stage| stage.fleet.tails(&text))
-    }
 }
 
 /// How many Regions the answers of this fleet's API name.
 async fn named(fleet: &Fleet) -> Option<usize> {
     let post = PostId::new("p-0").ok()?;
-    Counted::ask(fleet.api().public()?, &post).await.map(|counted| counted.regions())
+    Counted::ask(fleet.api().public()?, &post).await.map(|counted| counted.regions.len())
 }
 
 async fn is_exact(stage: &Stage, since: UnixMillis) -> bool {
     let Some(address) = stage.fleet.api().public() else { return false };
-    for id in stage.crowd.all_counters() {
-        if !Counted::ask(address, &id.post).await.is_some_and(|counted| counted.is_exact(since)) {
+    for post in stage.crowd.posts() {
+        if !Counted::ask(address, &post).await.is_some_and(|counted| counted.is_exact(since)) {
             return false;
         }
     }

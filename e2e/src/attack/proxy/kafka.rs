@@ -4,52 +4,27 @@
 /// The host name that the in-process broker advertises.
 const HOST: &[u8] = b"127.0.0.1";
 
-/// The size of a length and of a port in bytes.
+/// The size of a length in bytes.
 const LENGTH: usize = 4;
 
-type Place = [u8; HOST.len() + LENGTH];
+/// The port that a broker advertises, and that of its proxy.
+pub(super) type Ports = [u16; 2];
 
-/// An advertised address, and its replacement.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Advertised {
-    said: Place,
-    instead: Place,
-}
-
-impl Advertised {
-    pub(super) fn new(said: u16, instead: u16) -> Self {
-        let place = |port: u16| {
-            let mut place = [0; HOST.len() + LENGTH];
-            place[..HOST.len()].copy_from_slice(HOST);
-            place[HOST.len()..].copy_from_slice(&u32::from(port).to_be_bytes());
-            place
-        };
-        Self { said: place(said), instead: place(instead) }
-    }
-
-    /// Splits the answers of one connection.
-    pub(super) fn frames(&self) -> Frames<'_> {
-        Frames { advertised: self, partial: Vec::new() }
-    }
-
-    fn replace(&self, answer: &mut [u8]) {
-        let mut from = 0;
-        while let Some(at) = answer[from..].windows(self.said.len()).position(|window| window == self.said) {
-            let end = from + at + self.said.len();
-            answer[from + at..end].copy_from_slice(&self.instead);
-            from = end;
-        }
-    }
-}
-
-/// Splits a connection's bytes into answers, which are forwarded as a whole. Otherwise the last bytes of a piece would have to
-/// be held back, and a client may wait for them.
-pub(super) struct Frames<'a> {
-    advertised: &'a Advertised,
+/// Splits the answers of one connection, which are forwarded as a whole. Otherwise the last bytes of a piece would have to be
+/// held back, and a client may wait for them.
+pub(super) struct Frames {
+    /// The advertised address, and its replacement.
+    said: Vec<u8>,
+    instead: Vec<u8>,
     partial: Vec<u8>,
 }
 
-impl Frames<'_> {
+impl Frames {
+    pub(super) fn new(ports: Ports) -> Self {
+        let [said, instead] = ports.map(|port| [HOST, &u32::from(port).to_be_bytes()].concat());
+        Self { said, instead, partial: Vec::new() }
+    }
+
     /// Adds bytes, and returns the answers that are complete now.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.partial.extend_from_slice(bytes);
@@ -59,35 +34,15 @@ impl Frames<'_> {
             if end > self.partial.len() {
                 break;
             }
-            self.advertised.replace(&mut self.partial[whole..end]);
             whole = end;
         }
-        self.partial.drain(..whole).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(parts: &[&[u8]]) -> Vec<u8> {
-        let body = parts.concat();
-        [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
-    }
-
-    #[test]
-    fn every_address_is_replaced_whatever_pieces_the_answers_arrive_in() {
-        let advertised = Advertised::new(40_001, 40_002);
-        let [said, instead] = [advertised.said, advertised.instead];
-        let other = Advertised::new(40_003, 0).said;
-        let answers = |place: &[u8]| {
-            [answer(&[b"ab", place, place, b"127.0.0.1"]), answer(&[]), answer(&[&other, place, b"1"])].concat()
-        };
-        let (given, expected) = (answers(&said), answers(&instead));
-        for size in 1..=given.len() {
-            let mut frames = advertised.frames();
-            let got: Vec<u8> = given.chunks(size).flat_map(|piece| frames.take(piece)).collect();
-            assert_eq!(got, expected, "in pieces of {size}");
+        let mut answers: Vec<u8> = self.partial.drain(..whole).collect();
+        let mut from = 0;
+        while let Some(at) = answers[from..].windows(self.said.len()).position(|window| window == self.said) {
+            let end = from + at + self.said.len();
+            answers[from + at..end].copy_from_slice(&self.instead);
+            from = end;
         }
+        answers
     }
 }

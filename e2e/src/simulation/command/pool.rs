@@ -1,9 +1,9 @@
 //! Runs schedules concurrently, each in its own process. One that breaks a law is reduced: fewer events and fewer kinds of
 //! faults, as long as some law still breaks.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 
 use anyhow::{Context, ensure};
 use parking_lot::Mutex;
@@ -35,31 +35,24 @@ impl Pool {
         &self,
         orders: impl Iterator<Item = Order> + Send,
         twice: bool,
-        mut go_on: impl FnMut(Outcome) -> bool,
+        go_on: impl FnMut(Outcome) -> bool + Send,
     ) -> anyhow::Result<()> {
         // None once no more orders are wanted.
-        let orders = Mutex::new(Some(orders.fuse()));
-        std::thread::scope(|scope| {
-            let (sender, outcomes) = mpsc::channel();
-            for _ in 0..self.jobs {
-                let (sender, orders) = (sender.clone(), &orders);
-                let next = || orders.lock().as_mut()?.next();
-                scope.spawn(move || {
-                    while let Some(order) = next() {
-                        // The receiver is gone after an error.
-                        if sender.send(self.checked(&order, twice)).is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-            drop(sender);
-            for outcome in outcomes {
-                if !go_on(outcome.inspect_err(|_| *orders.lock() = None)?) {
+        let (orders, go_on) = (Mutex::new(Some(orders.fuse())), Mutex::new(go_on));
+        let next = || orders.lock().as_mut()?.next();
+        let work = || {
+            while let Some(order) = next() {
+                let outcome = self.checked(&order, twice);
+                let outcome = outcome.inspect_err(|_| *orders.lock() = None)?;
+                if !(go_on.lock())(outcome) {
                     *orders.lock() = None;
                 }
             }
             Ok(())
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
         })
     }
 

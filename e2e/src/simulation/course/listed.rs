@@ -44,7 +44,7 @@ impl Course {
             self.unbroken()?;
             let lists = self.lists.as_mut().context("lists are read where there are some")?;
             lists.look(&self.driver.world.history).await.context("lists of what is trending, at the end")?;
-            let moment = lists.moment();
+            let moment = lists.told;
             if moment >= said && longest.from(moment) * 1000 > rested.plus(FURTHER).0 {
                 match lists.unsure(limited)? {
                     None => {

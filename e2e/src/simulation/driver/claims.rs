@@ -27,7 +27,7 @@ const UNHEARD: u64 = 3_000;
 pub(crate) struct Forward {
     partition: u32,
     /// When an operator sets it back.
-    due: Instant,
+    pub(super) due: Instant,
     /// Whether a consumer was seen to stop because of it.
     noticed: bool,
 }
@@ -150,13 +150,6 @@ impl Driver {
             }
         }
         Ok(())
-    }
-
-    /// Makes everything due now.
-    pub(super) fn hurry_claims(&mut self) {
-        let now = Instant::now();
-        self.forwards.iter_mut().for_each(|forward| forward.due = now);
-        self.resumes = self.resumes.map(|_| now);
     }
 
     /// Stops all processes for this long. Some APIs and consumers are only frozen and resume first.

@@ -1,7 +1,5 @@
 //! Actions on counters: they are defined, unreadable rows are added and removed, and their table is lost.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use serde_json::json;
 use tally_adapters::dynamodb::ensure_tables;
@@ -12,7 +10,6 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::events::TOPIC;
-use crate::simulation::faults::Action;
 use crate::simulation::registers::{COUNTS, FOREIGN, FOREIGN_CELL};
 use crate::simulation::world::World;
 use crate::tables::send;
@@ -61,7 +58,8 @@ impl Driver {
     pub(crate) fn hurry(&mut self) {
         let now = Instant::now();
         self.garbled.iter_mut().for_each(|garbled| garbled.due = now);
-        self.hurry_claims();
+        self.forwards.iter_mut().for_each(|forward| forward.due = now);
+        self.resumes = self.resumes.map(|_| now);
         self.adopting = self.adopting.map(|_| now);
     }
 
@@ -115,20 +113,6 @@ impl Driver {
         let due = Instant::now() + self.other.millis(1_000, 30_000);
         self.garbled.push(Garbled { key, rows, at, due });
         Ok(true)
-    }
-
-    /// Performs one of these actions.
-    pub(super) async fn perform_on_counters(&mut self, action: Action) -> anyhow::Result<bool> {
-        Ok(match action {
-            Action::WeightUnreadable => self.garble().await?,
-            Action::GroupReset => self.reset_group().await?,
-            Action::GroupResetForward => self.reset_forward().await?,
-            Action::ClaimRaised => self.raise().await?,
-            Action::TopicPaused => self.pause_topic().await?,
-            Action::HoursLongOutage => self.sleep_through(self.other.millis(65 * 60_000, 100 * 60_000)).await?,
-            Action::DayLongOutage => self.sleep_through(Duration::from_secs(25 * 3600)).await?,
-            other => self.perform_on_log(other).await?,
-        })
     }
 
     /// Deletes the table, and creates it again at once or a little later, like an operator who hopes that this helps.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::simulation::Draws;
 use crate::simulation::driver::Driver;
 use crate::simulation::faults::Action;
-use crate::simulation::instance::{FOLDS, Role, Slot};
+use crate::simulation::instance::{Role, Slot};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::laws::{Quiet, exact, weights};
 use crate::simulation::lists::GROUP;
@@ -52,30 +52,9 @@ pub(crate) struct Unread {
 pub(crate) type Replica = Vec<CacheSlot<CounterId>>;
 
 impl Driver {
-    /// Performs one of these actions; returns `None` for any other.
-    pub(super) async fn perform_on_log(&mut self, action: Action) -> anyhow::Result<bool> {
-        Ok(match action {
-            Action::FoldsExpired => {
-                self.world.broker.expire(FOLDS);
-                true
-            }
-            Action::ChangesLost => self.lose_changes().await?,
-            Action::ChangesLostUnread => {
-                self.begin_unread();
-                false
-            }
-            Action::ChangesTrimmed => self.trim_changes().await?,
-            Action::CacheFailover => self.fail_over(),
-            Action::TableLost => self.lose_table().await?,
-            Action::ListersChanged => self.change_listers().await,
-            Action::ChangesAway => self.take_changes_away().await?,
-            _ => false,
-        })
-    }
-
-    async fn change_listers(&mut self) -> bool {
+    pub(super) async fn change_listers(&mut self) -> bool {
         let Some(chance) = self.profile.listing.as_ref().map(|listing| listing.chance.clone()) else { return false };
-        let listers: Vec<usize> = (0..self.slots.len()).filter(|slot| self.slots[*slot].role == Role::Trends).collect();
+        let listers = self.places(Role::Trends);
         let slot = listers[chance.place(listers.len())];
         match chance.below(3) {
             0 if listers.len() < MOST => self.slots.push(Slot::new(Role::Trends, listers.len() as u64 + 1)),
@@ -88,17 +67,23 @@ impl Driver {
         true
     }
 
-    /// An unclean election: the new leader lacks the last acknowledged messages of a partition.
-    async fn lose_changes(&mut self) -> anyhow::Result<bool> {
+    /// Partitions lose messages: the last acknowledged ones that a new leader lacks after an unclean election, or all of their
+    /// beginning.
+    pub(super) async fn lose_changes(&mut self, at_end: bool) -> anyhow::Result<bool> {
         self.keep().await?;
         let mut lost = false;
         for (partition, log) in self.logs().await {
-            if log.end > log.start && self.other.happens(60) {
+            if log.end <= log.start || !self.other.happens(60) {
+                continue;
+            }
+            if at_end {
                 let end = log.end.0.saturating_sub(self.other.between(1, LOST)).max(log.start.0);
                 self.world.broker.lose_tail(CHANGES, partition.index, end);
-                self.world.journal.tear(partition.index);
-                lost = true;
+            } else {
+                self.world.broker.trim(CHANGES, partition.index, self.other.between(log.start.0 + 1, log.end.0));
             }
+            self.world.journal.tear(partition.index);
+            lost = true;
         }
         Ok(lost)
     }
@@ -108,7 +93,7 @@ impl Driver {
     }
 
     /// Stops the folds, if relays are separate processes.
-    fn begin_unread(&mut self) {
+    pub(super) fn begin_unread(&mut self) {
         if !self.profile.apart || self.unread.is_some() {
             return;
         }
@@ -150,21 +135,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Trims the log: all of it or its first part.
-    async fn trim_changes(&mut self) -> anyhow::Result<bool> {
-        self.keep().await?;
-        let mut cut = false;
-        for (partition, log) in self.logs().await {
-            if log.end > log.start && self.other.happens(60) {
-                let start = self.other.between(log.start.0 + 1, log.end.0);
-                self.world.broker.trim(CHANGES, partition.index, start);
-                self.world.journal.tear(partition.index);
-                cut = true;
-            }
-        }
-        Ok(cut)
-    }
-
     /// Copies the cache to a replica, which may take over later.
     pub(crate) fn replicate(&mut self) {
         if self.replica.is_empty() || self.other.happens(30) {
@@ -174,18 +144,17 @@ impl Driver {
     }
 
     /// A replica of the cache takes over. It lacks the last writes, or everything.
-    fn fail_over(&mut self) -> bool {
+    pub(super) fn fail_over(&mut self) {
         let forgets_all = self.other.happens(30);
         let replica = std::mem::take(&mut self.replica);
         for (partition, slot) in (0..).zip(replica) {
             let slot = if forgets_all { CacheSlot::default() } else { slot };
             self.world.cache.restore(partition, slot);
         }
-        true
     }
 
     /// Makes the log unavailable for many minutes.
-    async fn take_changes_away(&mut self) -> anyhow::Result<bool> {
+    pub(super) async fn take_changes_away(&mut self) -> anyhow::Result<bool> {
         let refused = Fault::Transient("refused".to_owned());
         self.world.broker.refuse_writes(CHANGES, Some(refused));
         let back = Instant::now() + AWAY;
@@ -204,8 +173,13 @@ impl Driver {
         Ok(self.world.calmly(trim(calm, emulator)).await? > 0)
     }
 
-    /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed.
+    /// Freezes all streamers. Shortly before they resume, the records that they have not read are trimmed. A mutant has to see a
+    /// loss that repairs an edit before it is caused.
     pub(super) fn begin_lapse(&mut self) {
+        let is_seen = self.mutant.is_none() || self.world.corrections.is_any();
+        if self.profile.hidden && (self.lapse.is_some() || !is_seen) {
+            return;
+        }
         let lapse = Instant::now() + self.chance.millis(500, 6_000);
         let longest = if self.profile.hidden { HIDDEN } else { Duration::from_millis(self.profile.pace + 1_000) };
         let thaw = lapse + longest;
@@ -243,11 +217,7 @@ impl Driver {
 
     /// Resumes frozen streamers.
     pub(super) fn thaw(&mut self, at: Instant) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer) {
-            if let Some(life) = &mut slot.life {
-                life.thaws = life.thaws.map(|_| (at, at));
-            }
-        }
+        self.slots.iter_mut().filter(|slot| slot.role == Role::Streamer).for_each(|slot| slot.resume(at));
     }
 
     /// Switches the stream off and on again.

@@ -46,8 +46,8 @@ impl Fold {
             // An event that gave way to a later one of its row is finished with that one.
             let row = &self.rows[&member];
             let was_in = row.misrouted.is_some_and(|misrouted| misrouted >= version(false, offset));
-            required
-                .extend((row.newest.is_routed() && row.forgotten.is_none() && !was_in).then_some((partition, offset)));
+            let is_after_routed = row.newest.is_routed() && row.forgotten.is_none();
+            required.extend((is_after_routed && !was_in).then_some((partition, offset)));
         }
         [required, lawful]
     }

@@ -18,7 +18,7 @@ use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::WatchedCache;
 use crate::simulation::events::{LETTERS, TOPIC};
 use crate::simulation::instance::{FOLDS, GROUP, Process, Role};
-use crate::simulation::intake::{FaultyReader, FaultyTransactions, GatedProducer, ProcessIntake};
+use crate::simulation::intake::{FaultyReader, FaultyTransactions, GatedProducer, Lens, ProcessIntake};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::lists::{self, BOARDS};
 use crate::simulation::mutant::Mutant;
@@ -39,22 +39,22 @@ pub(super) struct Apps<'a> {
 
 impl Apps<'_> {
     /// Joins a group of a topic. `late` returns the source of the random delay of revocations.
-    fn joining<L>(
+    fn joining<L: Fn() -> Option<Chance>>(
         &self,
         group: &'static str,
         topic: &'static str,
         late: L,
-    ) -> impl Fn() -> Outcome<Box<dyn Intake>> + use<L>
-    where
-        L: Fn() -> Option<Chance>,
-    {
-        let Process { world, log, beyond, .. } = self.process.clone();
-        let rewriter = self.rewriter();
+    ) -> impl Fn() -> Outcome<Box<dyn Intake>> + use<L> {
+        let (world, lens) = (Arc::clone(&self.process.world), self.lens());
         move || {
-            let (inner, gate) = (Box::new(world.broker.join(group, topic)), log.clone());
-            let (beyond, late, rewriter) = (beyond.clone(), late(), rewriter.clone());
-            Ok(Box::new(ProcessIntake { inner, gate, held: None, beyond, late, rewriter }))
+            let inner = Box::new(world.broker.join(group, topic));
+            Ok(Box::new(ProcessIntake { inner, lens: lens.clone(), held: None, late: late() }))
         }
+    }
+
+    fn lens(&self) -> Lens {
+        let Process { log, beyond, .. } = self.process.clone();
+        Lens { gate: log, beyond, rewriter: self.rewriter() }
     }
 
     pub(super) fn consumer(&self) -> consumer::App {
@@ -141,8 +141,10 @@ impl Apps<'_> {
     }
 
     fn reader(&self, topic: &str) -> Arc<dyn TopicReader> {
-        let (inner, gate) = (Arc::new(self.process.world.broker.reader("process", topic)), self.process.log.clone());
-        Arc::new(FaultyReader { inner, gate, rewriter: self.rewriter() })
+        Arc::new(FaultyReader {
+            inner: Arc::new(self.process.world.broker.reader("process", topic)),
+            lens: self.lens(),
+        })
     }
 
     /// Rewrites the log for this process, if the mutant reads by another rule.

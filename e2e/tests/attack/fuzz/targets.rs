@@ -3,8 +3,7 @@
 //! A test runs them over the committed corpus (`fuzz/corpus`) and mutations of it.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,31 +23,27 @@ use tally_count_api::{App, Config, Ports};
 use tally_service::{Arguments, Clock, Host, Running};
 use tally_testkit::{BEGAN, Store};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
+use crate::bad_input::strike;
 use crate::fuzz::store;
 
-/// A fuzz target.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    /// Its name, which is also that of its corpus folder.
-    pub(super) name: &'static str,
-    /// Takes any bytes, and panics if they break a law.
-    pub(super) run: fn(&[u8]),
-}
+/// Takes any bytes, and panics if they break a law.
+pub(super) type Target = fn(&[u8]);
 
-/// All targets.
-pub(super) const TARGETS: [Target; 11] = [
-    Target { name: "event", run: event },
-    Target { name: "row_key", run: row_key },
-    Target { name: "stream_record", run: store::stream_record },
-    Target { name: "counter", run: store::counter },
-    Target { name: "message", run: message },
-    Target { name: "cache_value", run: cache_value },
-    Target { name: "http", run: http },
-    Target { name: "configuration", run: configuration },
-    Target { name: "checkpoint", run: store::checkpoint },
-    Target { name: "expression", run: store::expression },
-    Target { name: "emulator_json", run: store::emulator_json },
+/// All targets with their names, which are also those of their corpus folders.
+pub(super) const TARGETS: [(&str, Target); 11] = [
+    ("event", event),
+    ("row_key", row_key),
+    ("stream_record", store::stream_record),
+    ("counter", store::counter),
+    ("message", message),
+    ("cache_value", cache_value),
+    ("http", http),
+    ("configuration", configuration),
+    ("checkpoint", store::checkpoint),
+    ("expression", store::expression),
+    ("emulator_json", store::emulator_json),
 ];
 
 /// The value of a record is either an event or a rejection from the fixed list. An event that is encoded again stays the same.
@@ -194,48 +189,26 @@ fn message(data: &[u8]) {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
 /// An incomplete request is given up soon, since inputs are run one after the other.
 const SOON: Duration = Duration::from_millis(100);
 
 /// The first line of the input is the method and the target, and the rest is sent unchanged. The answer is never a server
 /// error.
 fn http(data: &[u8]) {
+    /// It is started once per process.
+    static API: OnceLock<(Runtime, SocketAddr, Running)> = OnceLock::new();
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let rest = data.get(line.len() + 1..).unwrap_or_default();
     let request = [line, b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", rest].concat();
-    let mut stream = TcpStream::connect(api()).expect("the API listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
-    // The server may close the connection before everything is written.
-    let _ = stream.write_all(&request);
-    let mut answer = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut answer) {
-        assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "the connection never ends");
-    }
-    let head = String::from_utf8_lossy(&answer);
-    if let Some(status) = head.strip_prefix("HTTP/1.1 ") {
-        let status: u16 = status.get(..3).and_then(|status| status.parse().ok()).expect("an answer has a status");
-        assert!(status < 500 || status == 501 || status == 505, "{status}: {head}");
-    }
-}
-
-/// The address of the API, which is started once per process.
-fn api() -> SocketAddr {
-    static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
-    *ADDRESS.get_or_init(|| {
-        let (send, receive) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime starts").block_on(async move {
-                let mut config = Config::default();
-                (config.limits.header_time, config.limits.unread_time) = (SOON, SOON);
-                let (address, running) = serve(config).await;
-                send.send(address).expect("the receiver waits for the address");
-                let _ = running.ended().await;
-            });
-        });
-        receive.recv().expect("the API starts")
-    })
+    let (runtime, address, _) = API.get_or_init(|| {
+        let runtime = Runtime::new().expect("a runtime starts");
+        let mut config = Config::default();
+        (config.limits.header_time, config.limits.unread_time) = (SOON, SOON);
+        let (address, running) = runtime.block_on(serve(config));
+        (runtime, address, running)
+    });
+    let status = runtime.block_on(strike(*address, &request, false));
+    assert!(status.is_none_or(|status| status < 500 || status == 501 || status == 505), "{status:?}");
 }
 
 /// Starts a count API over emulated tables, waits until it is ready, and returns its address.
