@@ -48,7 +48,7 @@ impl Caching {
             if !is_in || self.obeys(Rule::ToldWhatIsIn) {
                 fold.untold = Some(after.table);
             }
-            next.push((Step::Applies { fold: at }, after));
+            next.push((Step("applies", at), after));
         }
         if state.left.take_overs > 0 {
             let mut after = state.clone();
@@ -95,9 +95,9 @@ impl Caching {
             let mut again = answered.clone();
             again.left.copies -= 1;
             again.comes_late(request);
-            next.push((Step::Sends { fold: at, request, fate: "answered, and arrives again" }, again));
+            next.push((Step("is answered, and the request arrives again", at), again));
         }
-        next.push((Step::Sends { fold: at, request, fate: "answered" }, answered));
+        next.push((Step("is answered", at), answered));
         if state.left.given_up > 0 {
             let mut given_up = state;
             given_up.left.given_up -= 1;
@@ -105,13 +105,13 @@ impl Caching {
             if !self.obeys(Rule::UnansweredIsUntold) && matches!(request, Request::Tell { .. }) {
                 given_up.folds[at].untold = None;
             }
-            next.push((Step::Sends { fold: at, request, fate: "given up" }, given_up));
+            next.push((Step("gives a request up", at), given_up));
         }
     }
 
     pub(super) fn reader(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let mut after = state.clone();
-        let (copy, step): (_, fn(usize, bool) -> Step) = match state.readers[at] {
+        let (copy, step) = match state.readers[at] {
             Reader::Idle if state.left.fills == 0 => return,
             Reader::Idle => {
                 let (nonce, mut slot) = (after.left.fills, self.slot(state));
@@ -119,21 +119,21 @@ impl Caching {
                 let Some(token) = slot.begin_fill(&(), nonce.into()) else { return };
                 after.slot = self.slots.number(slot);
                 after.readers[at] = Reader::WillFill(token, state.table);
-                (Request::Begin { nonce }, |reader, again| Step::Begins { reader, again })
+                (Request::Begin { nonce }, Step("begins a fill", at))
             }
             Reader::WillFill(token, value) => {
                 self.arrives(&mut after, Request::Fill { token, value });
                 after.readers[at] = Reader::Idle;
-                (Request::Fill { token, value }, |reader, again| Step::Fills { reader, again })
+                (Request::Fill { token, value }, Step("fills", at))
             }
         };
         if after.left.copies > 0 {
             let mut again = after.clone();
             again.left.copies -= 1;
             again.comes_late(copy);
-            next.push((step(at, true), again));
+            next.push((step, again));
         }
-        next.push((step(at, false), after));
+        next.push((step, after));
     }
 
     /// Lets a request reach the cache, and returns the answer.

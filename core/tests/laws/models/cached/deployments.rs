@@ -6,7 +6,7 @@ use tally_core::cached::{FillToken, Slot, Stamp, StandingAt, TakeOver, TakeOverN
 use tally_core::changes::{DeploymentId, Standing};
 
 use super::place;
-use crate::explore::{Model, breaks, holds};
+use crate::explore::{Model, Step, breaks, holds};
 
 /// A rule that a mutant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,18 +52,6 @@ enum Reader {
     WillFill(FillToken, u8),
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Applies(usize),
-    TakesOver(usize),
-    Sends(usize),
-    Lands(usize),
-    Looks(usize),
-    Begins(usize),
-    Fills(usize),
-}
-
 /// The likes tell which deployment wrote the value.
 fn value(of: usize, version: u8) -> Value {
     Value { likes: i64::from(of == 1), version: place(version), ..Value::default() }
@@ -83,7 +71,7 @@ impl Sharing {
         if side.table < 2 {
             let mut after = state.clone();
             after.sides[of].table += 1;
-            next.push((Step::Applies(of), after));
+            next.push((Step("applies", of), after));
         }
         if state.take_overs > 0 {
             let mut after = state.clone();
@@ -91,13 +79,13 @@ impl Sharing {
             after.take_overs -= 1;
             after.sides[of].hold = after.slot.take_over(taken, &stated(side.table));
             after.sides[of].told = side.table;
-            next.push((Step::TakesOver(of), after));
+            next.push((Step("takes over", of), after));
         }
         if side.hold.is_some() && side.sent.is_none() && side.told < side.table {
             let mut after = state.clone();
             let stamp = after.sides[of].hold.as_mut().map(TakeOver::stamp);
             after.sides[of].sent = stamp.map(|stamp| (stamp, side.table));
-            next.push((Step::Sends(of), after));
+            next.push((Step("sends", of), after));
         }
         if let Some((stamp, at)) = side.sent {
             let mut after = state.clone();
@@ -115,7 +103,7 @@ impl Sharing {
                     Told::Lost => side.hold = None,
                 }
             }
-            next.push((Step::Lands(of), after));
+            next.push((Step("lands", of), after));
         }
     }
 
@@ -129,7 +117,7 @@ impl Sharing {
                     return;
                 }
                 *reader = Reader::Saw(held.taken.number);
-                Step::Looks(of)
+                Step("looks", of)
             }
             Reader::Saw(_) if state.fills == 0 => return,
             Reader::Saw(number) => {
@@ -138,12 +126,12 @@ impl Sharing {
                 let is_used = |token: &FillToken| token.number() == number || self.removed == Some(Rule::TokenCompared);
                 let table = state.sides[of].table;
                 *reader = token.filter(is_used).map_or(Reader::Idle, |token| Reader::WillFill(token, table));
-                Step::Begins(of)
+                Step("begins a fill", of)
             }
             Reader::WillFill(token, version) => {
                 after.slot.fill(&(), token, value(of, version));
                 *reader = Reader::Idle;
-                Step::Fills(of)
+                Step("fills", of)
             }
         };
         next.push((step, after));
@@ -152,10 +140,9 @@ impl Sharing {
 
 impl Model for Sharing {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        vec![State { slot: Slot::default(), sides: Default::default(), take_overs: 3, fills: 2 }]
+    fn initial(&self) -> State {
+        State { slot: Slot::default(), sides: Default::default(), take_overs: 3, fills: 2 }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {

@@ -12,7 +12,7 @@ mod tests;
 use tally_core::cached::{Entry, FillToken, Held, Slot, Stamp, StandingAt, TakeOverNumber, Taken, Value};
 use tally_core::changes::{DeploymentId, Place, Standing};
 
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 use actors::{Fold, Reader};
 
@@ -86,19 +86,6 @@ enum Request {
     Fill { token: FillToken, value: u8 },
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Applies { fold: usize },
-    Sends { fold: usize, request: Request, fate: &'static str },
-    LandsLate(Request),
-    Begins { reader: usize, again: bool },
-    Fills { reader: usize, again: bool },
-    Replicates,
-    FailsOver,
-    Expires { standing: bool },
-}
-
 fn place(at: u8) -> Place {
     Place::from_stored(at.into())
 }
@@ -118,10 +105,6 @@ fn stated(at: u8) -> StandingAt {
 impl Caching {
     fn new(changes: u8, readers: usize, left: Left) -> Self {
         Self { changes, readers, left, removed: None, slots: Interned::default() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -145,26 +128,26 @@ impl Caching {
         let slot = self.slots.get(state.slot);
         let with = |slot: Slot<()>| State { slot: self.slots.number(slot), ..state.clone() };
         if slot.held.is_some() {
-            next.push((Step::Expires { standing: true }, with(Slot { held: None, ..(*slot).clone() })));
+            next.push((Step("the standing expires", 0), with(Slot { held: None, ..(*slot).clone() })));
         }
         if !slot.entries.is_empty() {
             let entries = std::collections::BTreeMap::new();
-            next.push((Step::Expires { standing: false }, with(Slot { entries, ..(*slot).clone() })));
+            next.push((Step("the value expires", 0), with(Slot { entries, ..(*slot).clone() })));
         }
         if state.left.failovers > 0 {
-            next.push((Step::Replicates, State { replica: state.slot, ..state.clone() }));
+            next.push((Step("replicates", 0), State { replica: state.slot, ..state.clone() }));
             let mut after = State { slot: state.replica, ..state.clone() };
             after.left.failovers -= 1;
             if after.left.failovers == 0 {
                 after.replica = self.slots.number(Slot::default());
             }
-            next.push((Step::FailsOver, after));
+            next.push((Step("fails over", 0), after));
         }
         for (nth, request) in state.late.iter().enumerate() {
             let mut after = state.clone();
             after.late.remove(nth);
             self.arrives(&mut after, *request);
-            next.push((Step::LandsLate(*request), after));
+            next.push((Step("lands late", 0), after));
         }
     }
 }
@@ -178,11 +161,10 @@ impl State {
 
 impl Model for Caching {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let slot = self.slots.number(Slot::default());
-        vec![State {
+        State {
             table: 0,
             slot,
             replica: slot,
@@ -191,7 +173,7 @@ impl Model for Caching {
             late: Vec::new(),
             drawn: 0,
             left: self.left,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {

@@ -44,6 +44,6 @@ fn each_rule_of_the_cache_is_necessary() {
         (Rule::TokenNamesSequence, COPY, "a late copy restores a token"),
     ] {
         println!("without {rule:?} {otherwise}");
-        breaks(&Caching::new(2, 1, left).without(rule), MISSING);
+        breaks(&Caching { removed: Some(rule), ..Caching::new(2, 1, left) }, MISSING);
     }
 }

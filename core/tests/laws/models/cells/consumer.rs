@@ -39,13 +39,13 @@ impl Cells {
             next.push((step, after));
         };
         if progress.next() < Offset(self.events.into()) {
-            go(Step::Take { consumer: i }, &|after| self.take(after, i, progress.next()));
+            go(Step("takes", i), &|after| self.take(after, i, progress.next()));
         }
         match before.asked {
-            Asked::Nothing => go(Step::Ask { consumer: i }, &|after| self.ask(after, i)),
+            Asked::Nothing => go(Step("asks", i), &|after| self.ask(after, i)),
             Asked::The(ask) => {
-                go(Step::Answer { consumer: i }, &|after| self.answer(after, i, ask));
-                go(Step::Miss { consumer: i }, &|after| {
+                go(Step("is answered", i), &|after| self.answer(after, i, ask));
+                go(Step("misses the answer", i), &|after| {
                     self.act(after, i, |adding| {
                         adding.unclear();
                         Vec::new()
@@ -53,13 +53,13 @@ impl Cells {
                 });
             }
             Asked::Seen(cell) => {
-                go(Step::Hear { consumer: i }, &|after| self.act(after, i, |adding| adding.read(cell).collect()));
+                go(Step("hears", i), &|after| self.act(after, i, |adding| adding.read(cell).collect()));
             }
         }
         let finished = if self.obeys(Rule::FinishedOnly) { progress.committable() } else { progress.next() };
         let to = u8::try_from(finished.0).expect("few events");
         if i == 0 && to > state.committed {
-            go(Step::Commit { to }, &|after| after.committed = to);
+            go(Step("commits", usize::from(to)), &|after| after.committed = to);
         }
     }
 

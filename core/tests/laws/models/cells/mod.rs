@@ -14,7 +14,7 @@ use tally_core::register::{Adding, Cell, Progress, Version};
 use tally_core::topic::Offset;
 
 use self::consumer::Consumer;
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 
 /// A rule that a mutant breaks.
@@ -40,20 +40,6 @@ struct State {
     resets: u8,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "steps are read in traces")]
-enum Step {
-    Arrive { update: Update },
-    TakeOver,
-    Reset,
-    Take { consumer: usize },
-    Ask { consumer: usize },
-    Answer { consumer: usize },
-    Hear { consumer: usize },
-    Miss { consumer: usize },
-    Commit { to: u8 },
-}
-
 #[derive(Default)]
 struct Cells {
     events: u8,
@@ -67,10 +53,6 @@ struct Cells {
 impl Cells {
     fn new(events: u8, resets: u8) -> Self {
         Self { events, resets, ..Self::default() }
-    }
-
-    fn without(self, removed: Rule) -> Self {
-        Self { removed: Some(removed), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -89,24 +71,26 @@ impl Cells {
 
 impl Model for Cells {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let copies = self.copies.number(BTreeSet::new());
         let consumers = [self.begin(0), self.begin(self.events)];
-        vec![State { cell: None, committed: 0, consumers, copies, resets: self.resets }]
+        State { cell: None, committed: 0, consumers, copies, resets: self.resets }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for update in self.copies.get(state.copies).iter() {
             let mut arrived = *state;
             self.carry_out(&mut arrived.cell, *update);
-            next.push((Step::Arrive { update: *update }, arrived));
+            next.push((Step("arrives", 0), arrived));
         }
-        next.push((Step::TakeOver, State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state }));
+        next.push((
+            Step("takes over", 0),
+            State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state },
+        ));
         if state.resets > 0 && state.committed > 0 {
             let consumers = [self.begin(0), state.consumers[1]];
-            next.push((Step::Reset, State { committed: 0, consumers, resets: state.resets - 1, ..*state }));
+            next.push((Step("is reset", 0), State { committed: 0, consumers, resets: state.resets - 1, ..*state }));
         }
         for consumer in 0..2 {
             self.consumer(state, consumer, next);

@@ -27,7 +27,7 @@ use tally_core::served::{Served, as_of};
 use tally_core::time::UnixMillis;
 
 use super::{opened, place};
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use fold::Fold;
 use stream::Loss;
@@ -120,26 +120,6 @@ enum Held {
     Answer(Served),
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Tick,
-    Acknowledge { shard: usize },
-    Write { shard: usize },
-    Keep { safe_at: u8 },
-    Relay { shard: usize, to: u8 },
-    StateFed,
-    Trim { shard: usize },
-    Announce { shard: usize },
-    Correct { shard: usize },
-    Repair { shard: usize },
-    TakeMessage { fold: usize },
-    WriteCounter { fold: usize },
-    IsRefused { fold: usize },
-    StoreStanding { fold: usize },
-    Hold,
-}
-
 impl World {
     fn table() -> Self {
         Self { writes: [&[-5, 5], &[1]], lossy: &[0], folds: 1, ..Self::default() }
@@ -148,10 +128,6 @@ impl World {
     /// Returns a world with Kafka and without losses.
     fn kafka() -> Self {
         Self { kafka: true, lossy: &[], ..Self::table() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -216,7 +192,7 @@ impl World {
             Held::Standing(standing)
         };
         if state.held != Some(held) {
-            next.push((Step::Hold, State { held: Some(held), ..state.clone() }));
+            next.push((Step("holds", 0), State { held: Some(held), ..state.clone() }));
         }
     }
 
@@ -264,9 +240,8 @@ const INITIAL: [i8; 2] = [5, 0];
 
 impl Model for World {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let log = vec![message(opened([0, 1].map(stream_shard)))];
         let mut filter = Filter::default();
         filter.take(place(0), UnixMillis(0), &log[0], |_, _| {});
@@ -278,7 +253,7 @@ impl Model for World {
             place: 1,
             filter: self.filters.number(filter),
         };
-        vec![State {
+        State {
             tick: 0,
             shards: INITIAL,
             ranges: vec![INITIAL.map(|value| (value, value))],
@@ -292,14 +267,14 @@ impl Model for World {
             table,
             folds: vec![Fold::new(table); self.folds],
             held: None,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.tick < self.ticks {
             let mut after = State { tick: state.tick + 1, ..state.clone() };
             after.ranges.push(state.shards.map(|value| (value, value)));
-            next.push((Step::Tick, after));
+            next.push((Step("ticks", 0), after));
         }
         self.stream(state, next);
         self.audit(state, next);

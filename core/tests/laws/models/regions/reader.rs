@@ -50,14 +50,14 @@ impl World {
             }
             for (nth, record) in self.waiting(state, at) {
                 let after = state.after(|after| self.takes(after, at, nth, record));
-                next.push((Step::Reads { reader: at, record }, after));
+                next.push((Step("reads", at), after));
             }
             if reader.is_dirty {
-                next.push((Step::Flushes { reader: at }, state.after(|after| self.flushes(after, at))));
+                next.push((Step("flushes", at), state.after(|after| self.flushes(after, at))));
             }
         }
         if state.left.replacements > 0 {
-            next.push((Step::IsReplaced, state.after(|after| self.replaces(after))));
+            next.push((Step("is replaced", 0), state.after(|after| self.replaces(after))));
         }
     }
 
@@ -103,10 +103,10 @@ impl World {
     fn write(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let writing = state.readers[at].writing.as_ref().expect("it writes");
         if !writing.entries.is_empty() {
-            next.push((Step::PutsEntry { reader: at }, state.after(|after| self.puts_entry(after, at))));
+            next.push((Step("puts an entry", at), state.after(|after| self.puts_entry(after, at))));
         }
         if writing.position.is_some() && (writing.entries.is_empty() || !self.obeys(Rule::EntriesFirst)) {
-            next.push((Step::StoresPosition { reader: at }, state.after(|after| self.stores_position(after, at))));
+            next.push((Step("stores its position", at), state.after(|after| self.stores_position(after, at))));
         }
     }
 

@@ -19,10 +19,10 @@ use tally_core::relay::{Fed, Relay};
 use tally_core::time::UnixMillis;
 
 use super::{likes, number, position, weighed};
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use log::{Log, Reader};
-use process::{Happening, Process, Store, Wanted};
+use process::{Happening, Process, Wanted};
 
 const PARTITIONS: u32 = 2;
 
@@ -122,30 +122,6 @@ enum Sender {
     Insists(usize),
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Begin { process: usize },
-    Read { process: usize, to: u8 },
-    State { process: usize },
-    StateTimeEarly { process: usize },
-    EndOfShard { process: usize },
-    Announce { process: usize },
-    Lands { letter: Letter },
-    IsLost { letter: Letter },
-    Dies,
-    TimeOut { process: usize },
-    GoOnUnanswered { process: usize },
-    Store { process: usize, store: Store },
-    Leave { process: usize },
-    BeginAgain { process: usize },
-    Crash { process: usize },
-    Restart { process: usize },
-    Trim,
-    Jump { partition: usize },
-    AnnounceAgain,
-}
-
 impl Relays {
     fn new(stream: &'static [&'static [u32]], timeouts: u8) -> Self {
         let subject = |partition| {
@@ -153,10 +129,6 @@ impl Relays {
             keys.find(|key| partition_of(key, PARTITIONS) == partition).expect("some subject is there")
         };
         Self { stream, timeouts, subjects: (0..PARTITIONS).map(subject).collect(), ..Self::default() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -215,7 +187,7 @@ impl Relays {
             if reader.as_of().is_none() && reader.hole && !state.network.contains(&letter) {
                 let mut after = state.clone();
                 after.network.push(letter);
-                next.push((Step::AnnounceAgain, after.sorted()));
+                next.push((Step("announces again", 0), after.sorted()));
             }
         }
     }
@@ -225,18 +197,18 @@ impl Relays {
         let partition = self.messages.get(letter.message).0;
         match letter.sender {
             Sender::Waits(at) => {
-                self.follows(Step::Lands { letter }, &landed, at, Happening::Sent(partition), next);
+                self.follows(Step("lands", 0), &landed, at, Happening::Sent(partition), next);
                 if state.losing > 0 {
                     let log = self.appended(state.log, letter.message, true);
                     let lost = State { log, losing: state.losing - 1, ..state.clone() };
-                    self.follows(Step::IsLost { letter }, &lost, at, Happening::Sent(partition), next);
+                    self.follows(Step("is lost", 0), &lost, at, Happening::Sent(partition), next);
                 }
             }
             Sender::Gone => {
-                next.push((Step::Lands { letter }, landed));
-                next.push((Step::Dies, state.clone()));
+                next.push((Step("lands", 0), landed));
+                next.push((Step("never arrives", 0), state.clone()));
             }
-            Sender::Insists(_) => next.push((Step::Lands { letter }, landed)),
+            Sender::Insists(_) => next.push((Step("lands", 0), landed)),
         }
     }
 }
@@ -290,10 +262,9 @@ fn time(second: u8) -> UnixMillis {
 
 impl Model for Relays {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        vec![State {
+    fn initial(&self) -> State {
+        State {
             log: self.logs.number(Log::new()),
             fed: [Reached::default(); 2],
             closed: false,
@@ -305,13 +276,13 @@ impl Model for Relays {
             busy: self.busy,
             jumps: self.jumps,
             trimmed: false,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for (at, process) in state.processes.iter().enumerate() {
             match process {
-                None => self.begin(Step::Begin { process: at }, state, at, next),
+                None => self.begin(Step("begins", at), state, at, next),
                 Some(process) => self.work(state, at, *process, next),
             }
         }
@@ -323,10 +294,10 @@ impl Model for Relays {
         self.announce_again(state, next);
         for partition in (0..PARTITIONS as usize).filter(|_| state.jumps > 0) {
             let log = self.jumped(state.log, partition);
-            next.push((Step::Jump { partition }, State { log, jumps: state.jumps - 1, ..state.clone() }));
+            next.push((Step("jumps", partition), State { log, jumps: state.jumps - 1, ..state.clone() }));
         }
         if self.trimmed.is_some() && !state.trimmed {
-            next.push((Step::Trim, State { trimmed: true, ..state.clone() }));
+            next.push((Step("trims", 0), State { trimmed: true, ..state.clone() }));
         }
     }
 

@@ -172,7 +172,7 @@ impl Relays {
         let sends = state.network.iter().any(|letter| letter.sender.is(at));
         if !sends || state.busy > 0 {
             let stated = State { busy: state.busy - u8::from(sends), ..state.clone() };
-            self.follows(Step::State { process: at }, &stated, at, Happening::State, next);
+            self.follows(Step("states", at), &stated, at, Happening::State, next);
         }
         if let Some(store) = storing {
             self.store(state, at, store, next);
@@ -181,12 +181,12 @@ impl Relays {
             self.unanswered(state, at, nth, *letter, next);
         }
         if leaving && u8::from(state.closed) <= shard && !matches!(storing, Some(Store::Closed(_))) {
-            self.begins(Step::BeginAgain { process: at }, state, at, next);
+            self.begins(Step("begins again", at), state, at, next);
         }
         if state.leaves > 0 && !leaving {
             let mut left = State { leaves: state.leaves - 1, ..state.clone() };
             left.processes[at] = Some(Process { leaving: true, ..process });
-            self.follows(Step::Leave { process: at }, &left, at, Happening::Leave(shard), next);
+            self.follows(Step("is asked to leave", at), &left, at, Happening::Leave(shard), next);
         }
         if sends && state.timeouts > 0 {
             self.restart(state, at, next);
@@ -196,7 +196,7 @@ impl Relays {
             let mut crashed = state.clone();
             crashed.timeouts -= u8::from(sends);
             crashed.leave(at);
-            next.push((Step::Crash { process: at }, crashed.sorted()));
+            next.push((Step("crashes", at), crashed.sorted()));
         }
     }
 
@@ -207,7 +207,7 @@ impl Relays {
         if self.obeys(Rule::AnswersDropped) {
             restarted.leave(at);
         }
-        self.begin(Step::Restart { process: at }, &restarted, at, next);
+        self.begin(Step("restarts", at), &restarted, at, next);
     }
 
     /// Lets a process read all or some of the next records, or the end of the stream shard, or a loss.
@@ -222,20 +222,20 @@ impl Relays {
                 *fed = fed.later(Reached { to, at: to + 1 });
             }
             let happening = Happening::Read(shard, read + 1, to);
-            self.follows(Step::Read { process: at, to }, &state, at, happening, next);
+            self.follows(Step("reads", at), &state, at, happening, next);
         }
         if trimmed == Some(read + 1) {
-            self.follows(Step::Announce { process: at }, state, at, Happening::Announce, next);
+            self.follows(Step("announces", at), state, at, Happening::Announce, next);
         }
         if read == last && shard == 0 && self.ends() {
             let mut state = state.clone();
             if !self.obeys(Rule::ClosingBehindEntries) {
                 state.network.extend(self.early_closing());
             }
-            self.follows(Step::EndOfShard { process: at }, &state, at, Happening::EndOfShard, next);
+            self.follows(Step("reads the end", at), &state, at, Happening::EndOfShard, next);
         }
         if !self.obeys(Rule::TimeBehindRecords) {
-            let step = Step::StateTimeEarly { process: at };
+            let step = Step("states a time early", at);
             self.follows(step, state, at, Happening::UpTo(shard, last + 1), next);
         }
     }
@@ -254,12 +254,12 @@ impl Relays {
         if state.timeouts > 0 {
             let mut late = State { timeouts: state.timeouts - 1, ..state.clone() };
             late.network[nth].sender = Sender::Gone;
-            self.follows(Step::TimeOut { process: at }, &late, at, Happening::TimedOut(partition), next);
+            self.follows(Step("times out", at), &late, at, Happening::TimedOut(partition), next);
         }
         if !self.obeys(Rule::OneUnderWay) && !state.insists(at) {
             let mut early = state.clone();
             early.network[nth].sender = Sender::Insists(at);
-            self.follows(Step::GoOnUnanswered { process: at }, &early, at, Happening::Sent(partition), next);
+            self.follows(Step("goes on unanswered", at), &early, at, Happening::Sent(partition), next);
         }
     }
 
@@ -270,7 +270,7 @@ impl Relays {
         let mut stored = state.clone();
         let process = stored.processes[at].as_mut().expect("it stores");
         process.storing = None;
-        let step = Step::Store { process: at, store };
+        let step = Step("stores", at);
         match store {
             Store::Fed(shard, to) => {
                 let fed = &mut stored.fed[usize::from(shard)];

@@ -62,20 +62,20 @@ impl Rows {
         };
         if let Some(write) = usize::try_from(progress.next().0).ok().and_then(|at| self.writes.get(at)) {
             let take = |progress: &mut Progress| progress.take(write.clone());
-            go(Step::Take { consumer: i }, &|after| self.progresses.update(&mut after.consumers[i].progress, take));
+            go(Step("takes", i), &|after| self.progresses.update(&mut after.consumers[i].progress, take));
         }
         if progress.ready() > 0 {
-            go(Step::Send { consumer: i }, &|after| self.send(after, i));
+            go(Step("sends", i), &|after| self.send(after, i));
         }
         for event in each(before.under_way) {
-            go(Step::Answer { consumer: i, event }, &|after| {
+            go(Step("is answered", i), &|after| {
                 let answer = self.answer(after, event);
                 self.settle(after, i, event, answer);
             });
             // It is left open which of the two statements it was: either may have been the wrong one.
             let stands = state.rows[self.events[usize::from(event)].member].is_some();
-            go(Step::Stands { consumer: i, event }, &|after| self.settle(after, i, event, Answer::Stands(stands)));
-            go(Step::Miss { consumer: i, event }, &|after| {
+            go(Step("finds the row another", i), &|after| self.settle(after, i, event, Answer::Stands(stands)));
+            go(Step("misses the answer", i), &|after| {
                 self.settle(after, i, event, Answer::Again);
                 if !self.obeys(Rule::AttemptsAsked) {
                     after.consumers[i].repeated |= 1 << event;
@@ -83,18 +83,18 @@ impl Rows {
             });
         }
         for event in each(before.repeated) {
-            go(Step::Repeat { consumer: i, event }, &|after| {
+            go(Step("repeats", i), &|after| {
                 after.consumers[i].repeated &= !(1 << event);
                 after.copies |= 1 << event;
             });
         }
         for event in each(before.letters) {
-            go(Step::Acknowledge { consumer: i, event }, &|after| self.acknowledge(after, i, event));
+            go(Step("is acknowledged", i), &|after| self.acknowledge(after, i, event));
         }
         let finished = if self.obeys(Rule::FinishedOnly) { progress.committable() } else { progress.next() };
         let to = u8::try_from(finished.0).expect("few events");
         if i == 0 && to > state.committed {
-            go(Step::Commit { to }, &|after| after.committed = to);
+            go(Step("commits", usize::from(to)), &|after| after.committed = to);
         }
     }
 

@@ -20,7 +20,7 @@ use tally_core::topic::Offset;
 
 use self::consumer::Consumer;
 use super::likes;
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::Interned;
 
 /// A rule that a mutant breaks.
@@ -83,23 +83,6 @@ struct State {
     left: Budget,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "steps are read in traces")]
-enum Step {
-    Arrive { event: u8 },
-    TakeOver,
-    Reset,
-    Night { expired: u8 },
-    Take { consumer: usize },
-    Send { consumer: usize },
-    Answer { consumer: usize, event: u8 },
-    Stands { consumer: usize, event: u8 },
-    Miss { consumer: usize, event: u8 },
-    Repeat { consumer: usize, event: u8 },
-    Acknowledge { consumer: usize, event: u8 },
-    Commit { to: u8 },
-}
-
 struct Rows {
     events: Vec<Event>,
     budget: Budget,
@@ -112,10 +95,6 @@ impl Rows {
     fn new(events: &[Event], budget: Budget) -> Self {
         let writes = (0..).zip(events).map(|(offset, event)| write(offset, *event)).collect();
         Self { events: events.to_vec(), budget, removed: None, writes, progresses: Interned::default() }
-    }
-
-    fn without(self, removed: Rule) -> Self {
-        Self { removed: Some(removed), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -175,7 +154,7 @@ impl Rows {
             self.sleep(&mut night);
             let mut rows = night.rows.iter_mut().enumerate().filter(|(member, _)| expired >> member & 1 == 1);
             if rows.all(|(_, row)| row.take().is_some_and(|row| row.expires)) {
-                next.push((Step::Night { expired }, night));
+                next.push((Step("a night passes", expired), night));
             }
         }
     }
@@ -183,30 +162,32 @@ impl Rows {
 
 impl Model for Rows {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        vec![State {
+    fn initial(&self) -> State {
+        State {
             rows: [None; 2],
             committed: 0,
             consumers: [self.begin(0), self.gone()],
             copies: 0,
             letters: 0,
             left: self.budget,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for event in each(state.copies) {
             let mut arrived = *state;
             self.carry_out(&mut arrived.rows, event);
-            next.push((Step::Arrive { event }, arrived));
+            next.push((Step("arrives", usize::from(event)), arrived));
         }
-        next.push((Step::TakeOver, State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state }));
+        next.push((
+            Step("takes over", 0),
+            State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state },
+        ));
         if state.left.resets > 0 && state.committed > 0 {
             let (mut reset, left) = (*state, Budget { resets: state.left.resets - 1, ..state.left });
             reset.consumers[0] = self.begin(0);
-            next.push((Step::Reset, State { committed: 0, left, ..reset }));
+            next.push((Step("is reset", 0), State { committed: 0, left, ..reset }));
         }
         self.night(state, next);
         for consumer in 0..2 {
