@@ -28,13 +28,6 @@ pub(super) enum Reader {
     WillFill(FillToken, u8),
 }
 
-/// The answer of the cache to a fold.
-pub(super) enum Answer {
-    TakenOver { hold: Option<TakeOver>, last: u8 },
-    Told(Told),
-    Nothing,
-}
-
 impl Caching {
     pub(super) fn fold(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
         let fold = &state.folds[at];
@@ -89,8 +82,7 @@ impl Caching {
     /// contents were decided when it was sent, so other steps in between would add nothing.
     fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
         let mut answered = state.clone();
-        let answer = self.arrives(&mut answered, request);
-        answered.folds[at].hears(request, &answer);
+        self.arrives(&mut answered, request, Some(at));
         if answered.left.copies > 0 {
             let mut again = answered.clone();
             again.left.copies -= 1;
@@ -122,9 +114,10 @@ impl Caching {
                 (Request::Begin { nonce }, Step("begins a fill", at))
             }
             Reader::WillFill(token, value) => {
-                self.arrives(&mut after, Request::Fill { token, value });
                 after.readers[at] = Reader::Idle;
-                (Request::Fill { token, value }, Step("fills", at))
+                let fill = Request::Fill { token, value };
+                self.arrives(&mut after, fill, None);
+                (fill, Step("fills", at))
             }
         };
         if after.left.copies > 0 {
@@ -136,32 +129,36 @@ impl Caching {
         next.push((step, after));
     }
 
-    /// Lets a request reach the cache, and returns the answer.
-    pub(super) fn arrives(&self, state: &mut State, request: Request) -> Answer {
-        let mut slot = self.slot(state);
-        let answer = match request {
+    /// Lets a request reach the cache, and the fold that waits for it get the answer.
+    pub(super) fn arrives(&self, state: &mut State, request: Request, sender: Option<usize>) {
+        let (mut slot, fold) = (self.slot(state), sender.map(|at| &mut state.folds[at]));
+        match request {
             Request::TakeOver { number, at } => {
                 let stored = slot.held.as_ref().map_or(0, |held| held.taken.number.0);
                 let counted = u8::try_from(stored).expect("numbers are few").max(number) + 1;
                 let (number, last) = if self.obeys(Rule::NumbersDrawn) { (number, 0) } else { (counted, counted) };
-                Answer::TakenOver { hold: slot.take_over(taken(number), &stated(at)), last }
-            }
-            Request::Tell { mut stamp, value: told, stated: place } => {
-                if let Some(held) = slot.held.as_ref().filter(|_| !self.obeys(Rule::WriterCompared)) {
-                    stamp.number = held.taken.number;
+                let hold = slot.take_over(taken(number), &stated(at));
+                if let Some(fold) = fold.filter(|_| hold.is_some()) {
+                    // The table has it, and the cache has nothing older.
+                    *fold = Fold { at: fold.at, untold: None, stated: at, hold, last };
                 }
+            }
+            Request::Tell { stamp, value: version, stated: place } => {
+                let held = slot.held.as_ref().filter(|_| !self.obeys(Rule::WriterCompared));
+                let number = held.map_or(stamp.number, |held| held.taken.number);
                 let before = slot.entries.get(&()).copied();
-                let values: Vec<_> = told.into_iter().map(|version| ((), value(version))).collect();
-                let told = slot.tell(stamp, &values, place.map(stated).as_ref());
+                let values: Vec<_> = version.into_iter().map(|version| ((), value(version))).collect();
+                let told = slot.tell(Stamp { number, ..stamp }, &values, place.map(stated).as_ref());
                 if let Some(token @ Entry::Filling(_)) = before.filter(|_| !self.obeys(Rule::WriteTakesToken)) {
                     slot.entries.insert((), token);
                 }
-                Answer::Told(told)
+                match (fold, told) {
+                    (Some(fold), Told::Written(_)) => fold.has_told(stamp, version, place),
+                    (Some(fold), Told::Lost) => fold.hold = None,
+                    (None, _) => {}
+                }
             }
-            Request::Begin { nonce } => {
-                slot.begin_fill(&(), nonce.into());
-                Answer::Nothing
-            }
+            Request::Begin { nonce } => _ = slot.begin_fill(&(), nonce.into()),
             Request::Fill { token, value: version } => {
                 let filled = token.filled(value(version));
                 match slot.entries.get(&()).copied() {
@@ -171,11 +168,9 @@ impl Caching {
                     }
                     _ => {}
                 }
-                Answer::Nothing
             }
-        };
+        }
         state.slot = self.slots.number(slot);
-        answer
     }
 
     /// Returns whether a fill with one token may use another one.
@@ -187,26 +182,11 @@ impl Caching {
 }
 
 impl Fold {
-    fn hears(&mut self, request: Request, answer: &Answer) {
-        match (request, answer) {
-            (Request::TakeOver { at, .. }, Answer::TakenOver { hold: Some(hold), last }) => {
-                self.last = *last;
-                self.hold = Some(hold.clone());
-                self.stated = at;
-                // The table has it, and the cache has nothing older.
-                self.untold = None;
-            }
-            (Request::Tell { .. }, Answer::Told(Told::Lost)) => self.hold = None,
-            (Request::Tell { stamp, value, stated }, Answer::Told(Told::Written(_))) => {
-                if let Some(hold) = &mut self.hold {
-                    hold.answered(stamp);
-                }
-                if value.is_some() {
-                    self.untold = None;
-                }
-                self.stated = stated.unwrap_or(self.stated);
-            }
-            _ => {}
+    fn has_told(&mut self, stamp: Stamp, value: Option<u8>, stated: Option<u8>) {
+        if let Some(hold) = &mut self.hold {
+            hold.answered(stamp);
         }
+        self.untold = self.untold.filter(|_| value.is_none());
+        self.stated = stated.unwrap_or(self.stated);
     }
 }

@@ -2,10 +2,10 @@
 //! partition. The cache is the production `Slot`; writes and fills arrive at any later time. A reader gets values of its
 //! own deployment only, and each contains every change before the standing beside it.
 
-use tally_core::cached::{FillToken, Slot, Stamp, StandingAt, TakeOver, TakeOverNumber, Taken, Told, Value};
-use tally_core::changes::{DeploymentId, Standing};
+use tally_core::cached::{FillToken, Slot, Stamp, TakeOver, TakeOverNumber, Taken, Told, Value};
+use tally_core::changes::DeploymentId;
 
-use super::place;
+use super::{place, stated};
 use crate::explore::{Model, Step, breaks, holds};
 
 /// A rule that a mutant leaves out.
@@ -55,10 +55,6 @@ enum Reader {
 /// The likes tell which deployment wrote the value.
 fn value(of: usize, version: u8) -> Value {
     Value { likes: i64::from(of == 1), version: place(version), ..Value::default() }
-}
-
-fn stated(at: u8) -> StandingAt {
-    StandingAt { at: place(at), standing: Standing::default() }
 }
 
 fn id(of: usize) -> DeploymentId {

@@ -146,7 +146,7 @@ impl Caching {
         for (nth, request) in state.late.iter().enumerate() {
             let mut after = state.clone();
             after.late.remove(nth);
-            self.arrives(&mut after, *request);
+            self.arrives(&mut after, *request, None);
             next.push((Step("lands late", 0), after));
         }
     }

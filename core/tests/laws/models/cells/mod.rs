@@ -5,15 +5,13 @@
 //! was sent may be carried out at any later time, any number of times, with or without an answer; a value that was
 //! read may have changed before it is heard.
 
-mod consumer;
 mod tests;
 
 use std::collections::BTreeSet;
 
-use tally_core::register::{Adding, Cell, Progress, Version};
+use tally_core::register::{Adding, Cell, Progress, Step as Ask, Version};
 use tally_core::topic::Offset;
 
-use self::consumer::Consumer;
 use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 
@@ -28,6 +26,22 @@ enum Rule {
 
 /// The cell that an update expects, and the cell that it writes.
 type Update = (Option<Cell>, Cell);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Consumer {
+    progress: Number,
+    adding: Number,
+    asked: Asked,
+}
+
+/// The request that a consumer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    Nothing,
+    The(Ask),
+    /// The cell as it was read; it may have changed since.
+    Seen(Option<Cell>),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
@@ -67,6 +81,92 @@ impl Cells {
         }
         is_admitted
     }
+
+    /// Returns a consumer to which the partition was just assigned.
+    fn begin(&self, at: u8) -> Consumer {
+        let progress = self.progresses.number(Progress::new(Offset(at.into())));
+        Consumer { progress, adding: self.addings.number(Adding::default()), asked: Asked::Nothing }
+    }
+
+    /// Adds the possible steps of a consumer.
+    fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let before = state.consumers[i];
+        let progress = self.progresses.get(before.progress);
+        let mut go = |step, act: &dyn Fn(&mut State)| {
+            let mut after = *state;
+            act(&mut after);
+            next.push((step, after));
+        };
+        if progress.next() < Offset(self.events.into()) {
+            go(Step("takes", i), &|after| self.take(after, i, progress.next()));
+        }
+        match before.asked {
+            Asked::Nothing => go(Step("asks", i), &|after| self.ask(after, i)),
+            Asked::The(ask) => {
+                go(Step("is answered", i), &|after| self.answer(after, i, ask));
+                go(Step("misses the answer", i), &|after| {
+                    self.act(after, i, |adding| {
+                        adding.unclear();
+                        Vec::new()
+                    });
+                });
+            }
+            Asked::Seen(cell) => {
+                go(Step("hears", i), &|after| self.act(after, i, |adding| adding.read(cell).collect()));
+            }
+        }
+        let finished = if self.obeys(Rule::FinishedOnly) { progress.committable() } else { progress.next() };
+        let to = u8::try_from(finished.0).expect("few events");
+        if i == 0 && to > state.committed {
+            go(Step("commits", usize::from(to)), &|after| after.committed = to);
+        }
+    }
+
+    fn take(&self, state: &mut State, i: usize, offset: Offset) {
+        let consumer = &mut state.consumers[i];
+        let is_in =
+            self.addings.update(&mut consumer.adding, |adding| adding.take(version(offset.0), amount(offset.0)));
+        self.progresses.update(&mut consumer.progress, |progress| {
+            progress.take_elsewhere(offset);
+            if is_in {
+                progress.finish(offset);
+            }
+        });
+    }
+
+    fn ask(&self, state: &mut State, i: usize) {
+        let consumer = &mut state.consumers[i];
+        let Some(ask) = self.addings.update(&mut consumer.adding, Adding::step) else { return };
+        consumer.asked = Asked::The(ask);
+        if let Ask::Update { from, to } = ask {
+            self.copies.update(&mut state.copies, |copies| _ = copies.insert((from, to)));
+        }
+    }
+
+    /// Lets the store carry out the request.
+    fn answer(&self, state: &mut State, i: usize, ask: Ask) {
+        match ask {
+            Ask::Read => state.consumers[i].asked = Asked::Seen(state.cell),
+            Ask::Update { from, to } => {
+                let is_stored = self.carry_out(&mut state.cell, (from, to));
+                let stands = state.cell;
+                self.act(state, i, |adding| match is_stored {
+                    true => adding.stored().collect(),
+                    false => adding.read(stands).collect(),
+                });
+            }
+        }
+    }
+
+    /// Lets the consumer get an answer, or learn that there is none. The events that are in the cell are finished then.
+    fn act(&self, state: &mut State, i: usize, act: impl FnOnce(&mut Adding) -> Vec<Offset>) {
+        let consumer = &mut state.consumers[i];
+        let is_in = self.addings.update(&mut consumer.adding, act);
+        self.progresses.update(&mut consumer.progress, |progress| {
+            is_in.into_iter().for_each(|offset| progress.finish(offset));
+        });
+        consumer.asked = Asked::Nothing;
+    }
 }
 
 impl Model for Cells {
@@ -84,10 +184,8 @@ impl Model for Cells {
             self.carry_out(&mut arrived.cell, *update);
             next.push((Step("arrives", 0), arrived));
         }
-        next.push((
-            Step("takes over", 0),
-            State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state },
-        ));
+        let consumers = [self.begin(state.committed), state.consumers[0]];
+        next.push((Step("takes over", 0), State { consumers, ..*state }));
         if state.resets > 0 && state.committed > 0 {
             let consumers = [self.begin(0), state.consumers[1]];
             next.push((Step("is reset", 0), State { committed: 0, consumers, resets: state.resets - 1, ..*state }));
