@@ -284,16 +284,6 @@ mod tests {
     }
 
     #[test]
-    fn an_action_names_its_definition_and_its_direction() {
-        let list = list(&four());
-        let of = |action| list.acted_on(action).map(|(found, direction)| (found.name.as_str(), direction));
-        assert_eq!(of("like"), Some(("likes", Direction::Add)));
-        assert_eq!(of("unreply"), Some(("replies", Direction::Remove)));
-        assert_eq!(of("view"), Some(("views", Direction::Add)));
-        assert_eq!(of("unview"), None);
-    }
-
-    #[test]
     fn no_two_definitions_share_a_name_or_an_action() {
         let twice = [Entry::sum("views", "view", None), Entry::set("views", "see", None)];
         assert_eq!(Definitions::new(&twice), Err(BadDefinitions::NamedTwice("views".into())));

@@ -210,42 +210,6 @@ fn a_store_that_refuses_sixteen_records_in_a_row_halts_and_one_that_took_one_bet
 }
 
 #[test]
-#[should_panic(expected = "record 1 came after those up to 2")]
-fn a_record_is_taken_in_once() {
-    taken(&["a", "b"]).take_elsewhere(Offset(1));
-}
-
-#[test]
-#[should_panic(expected = "0 is not under way")]
-fn a_statement_that_is_not_under_way_has_no_answer() {
-    settle(&mut taken(&["a"]), 0, Answer::Stored);
-}
-
-#[test]
-fn a_cell_is_read_first_and_gains_what_lies_behind_it() {
-    let mut adding = Adding::default();
-    assert_eq!(adding.step(), None);
-    for offset in 5..8 {
-        assert!(!adding.take(version(offset), 10));
-    }
-    assert_eq!((adding.step(), adding.step()), (Some(Step::Read), None));
-    assert!(!adding.take(version(8), 1));
-    let cell = Cell { n: 70, to: version(6) };
-    assert_eq!(adding.read(Some(cell)).collect::<Vec<_>>(), [Offset(5), Offset(6)]);
-    let to = Cell { n: 81, to: version(8) };
-    assert_eq!(adding.step(), Some(Step::Update { from: Some(cell), to }));
-    assert!(!adding.take(version(9), -2), "it gathers");
-    assert_eq!(adding.step(), None);
-    assert_eq!(adding.stored().collect::<Vec<_>>(), [Offset(7), Offset(8)]);
-    assert_eq!(adding.step(), Some(Step::Update { from: Some(to), to: Cell { n: 79, to: version(9) } }));
-    adding.unclear();
-    assert_eq!(adding.step(), Some(Step::Read));
-    assert_eq!(adding.read(Some(Cell { n: 90, to: version(11) })).collect::<Vec<_>>(), [Offset(9)]);
-    assert!(adding.take(version(10), 1) && adding.take(version(11), 1), "it went further before");
-    assert_eq!((adding.gathered(), adding.step()), (0, None));
-}
-
-#[test]
 fn a_cell_at_the_limit_stays_there() {
     let mut adding = Adding::default();
     adding.take(version(1), 3);

@@ -126,22 +126,6 @@ fn fed(to: u64, at: u64) -> Fed {
 }
 
 #[test]
-fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partition_has_stated_it() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (3, 0)], 4);
-    assert!(world.under_way.is_empty(), "they wait for others");
-    world.linger();
-    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3][..], &[][..]));
-    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
-    world.pass(Rules::default().store);
-    assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Store(..))), "partition 1 has stated nothing");
-    world.acknowledge_all();
-    world.pass(Rules::default().store);
-    assert_eq!(world.effects, [Effect::Store(shard("a"), fed(4, 50))]);
-    assert_eq!(world.readers[1].0.standing().as_of, Some(UnixMillis(1)), "b is not relayed");
-}
-
-#[test]
 fn an_announcement_is_said_although_entries_never_stop() {
     let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
@@ -200,6 +184,7 @@ fn open_losses_are_repeated_with_every_statement() {
 fn a_stream_shard_is_left_once_all_of_it_is_stored() {
     let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
+    assert!(world.under_way.is_empty(), "an entry waits for others");
     world.hand(Input::Leave(shard("a")));
     world.pass(Rules::default().state);
     world.acknowledge_all();
@@ -219,22 +204,6 @@ fn a_stream_shard_that_was_not_begun_or_is_closed_is_left_at_once() {
     assert_eq!(world.effects.last(), Some(&Effect::Closed(shard("b"), Fed::default())));
     world.hand(Input::Leave(shard("b")));
     assert_eq!(world.effects.last(), Some(&Effect::Left(shard("b"))));
-}
-
-#[test]
-fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (2, 0)], 2);
-    world.linger();
-    world.page("a", &[(3, 0)], 3);
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.page("a", &[(1, 0)], 1);
-    world.pass(Rules::default().state);
-    world.acknowledge_all();
-    world.page("a", &[(2, 0), (3, 0), (4, 1)], 4);
-    world.pass(Rules::default().state);
-    world.acknowledge_all();
-    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 2, 3][..], &[4][..]));
 }
 
 #[test]
