@@ -177,13 +177,6 @@ mod tests {
         read(raw).unwrap().kind
     }
 
-    #[test]
-    fn a_delta_is_presence_after_less_presence_before() {
-        for (before, after, delta) in [(false, true, 1), (true, false, -1), (true, true, 0)] {
-            assert_eq!(read(&raw("p#1", "u", before, after)).unwrap().delta(), delta);
-        }
-    }
-
     fn weighing(sort: &str, before: Stated, after: Stated) -> RawRecord {
         let image = |stated| Some(Image { stated, ..Image::default() });
         RawRecord { before: image(before), after: image(after), ..raw("p#+views.0", sort, true, true) }

@@ -62,12 +62,6 @@ fn reading_starts_at_the_smaller_of_what_the_group_committed_and_what_is_safe_an
 }
 
 #[test]
-fn a_partition_that_nobody_has_claimed_before_starts_where_its_generation_begins() {
-    assert_eq!(begun(None, None), (10, None));
-    assert_eq!(begun(None, Some(10)), (10, None));
-}
-
-#[test]
 fn a_start_before_what_was_safe_half_of_the_tombstones_time_ago_is_a_replay_and_any_other_is_none() {
     assert_eq!(begun(Some(kept()), Some(100)), (100, None));
     assert_eq!(begun(Some(kept()), Some(99)), (99, Some(200)));
@@ -141,22 +135,6 @@ fn forward_reset(safe: u64, committed: u64, greatest: u64) -> Standstill {
 }
 
 #[test]
-fn a_log_that_lost_its_tail_is_noticed_by_another_record_although_it_has_grown_again() {
-    let last = Some(LastRead { at: Offset(199), fingerprint: 7 });
-    let (claim, topic) = (Claim { n: 7, kept: Some(Kept { last, ..kept() }) }, topic());
-    let start = |there, end| {
-        let log = &log(10, end);
-        Found { claim: &claim, topic: &topic, index: 0, log, partitions: 2, committed: None, there }
-            .start(NOW, TOMBSTONES)
-    };
-    assert_eq!(start(Some(7), 1_000).unwrap().kept.last, last);
-    assert_eq!(start(Some(8), 1_000), Err(Standstill::LogRegrown { at: Offset(199) }));
-    assert_eq!(start(None, 1_000).unwrap().at, Offset(200), "no other record is there");
-    let skipped = kept().skipped_to(Offset(150), Offset(1_000), NOW);
-    assert_eq!(skipped.last, None, "an operator has looked");
-}
-
-#[test]
 fn a_record_that_was_not_finished_when_the_log_lost_it_is_forgotten() {
     let last = Some(LastRead { at: Offset(250), fingerprint: 7 });
     let begun = start(Some(Kept { last, sent: Offset(260), ..kept() }), None, &log(10, 240), &topic()).unwrap();
@@ -187,8 +165,10 @@ fn what_was_applied_and_is_deleted_by_now_need_not_be_read_once_more() {
 
 #[test]
 fn a_partition_that_an_operator_had_go_on_at_an_offset_begins_there_and_is_no_replay() {
-    let skipped = kept().skipped_to(Offset(500), Offset(1_000), NOW);
+    let last = Some(LastRead { at: Offset(199), fingerprint: 7 });
+    let skipped = Kept { last, ..kept() }.skipped_to(Offset(500), Offset(1_000), NOW);
     assert_eq!((skipped.safe, skipped.greatest, skipped.safe_at), (Offset(500), Offset(500), kept().safe_at));
+    assert_eq!(skipped.last, None, "an operator has looked whether the log lost its tail");
     assert!(skipped.at > kept().at, "an earlier owner's last word comes too late");
     let begun = start(Some(skipped), Some(200), &log(500, 1_000), &topic()).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(500), None), "what the group has committed is deleted");
