@@ -18,7 +18,7 @@ mod tests;
 
 use tally_core::changes::{Body, Filter, LossNumber, Message, Place};
 use tally_core::fold::Counter;
-use tally_core::ids::{RowKey, Shard, StreamShard};
+use tally_core::ids::{RowKey, Shard};
 use tally_core::recount::Key;
 
 use self::fold::Fold;
@@ -67,15 +67,6 @@ enum Rule {
     LateAwaited,
 }
 
-/// The value that an edit by hand increments.
-#[derive(Clone, Copy, Default, PartialEq)]
-enum Edit {
-    Total,
-    Part,
-    #[default]
-    Both,
-}
-
 /// How often each thing may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Budget {
@@ -106,7 +97,8 @@ struct Counts {
     recounts: usize,
     /// The initial error of the counter.
     error: i64,
-    edit: Edit,
+    /// What an edit by hand adds to the total and to the shard.
+    edit: [i64; 2],
     removed: &'static [Rule],
     messages: Interned<Message>,
     logs: Interned<Log>,
@@ -241,8 +233,8 @@ impl Counts {
     fn edited(&self, state: &State) -> State {
         let mut edited = State { left: Budget { edits: state.left.edits - 1, ..state.left }, ..*state };
         self.counters.update(&mut edited.counter, |counter| {
-            counter.likes += i64::from(self.edit != Edit::Part);
-            *counter.parts.entry(Shard::FIRST).or_default() += i64::from(self.edit != Edit::Total);
+            counter.likes += self.edit[0];
+            *counter.parts.entry(Shard::FIRST).or_default() += self.edit[1];
         });
         edited
     }
@@ -380,11 +372,6 @@ impl Model for Counts {
 /// Returns the row key whose rows are counted.
 fn key() -> RowKey {
     likes("p", Shard::FIRST)
-}
-
-/// Returns the stream shard.
-fn shard() -> StreamShard {
-    StreamShard::from("2024/s")
 }
 
 fn short(number: usize) -> u8 {

@@ -21,12 +21,12 @@ mod tests;
 use tally_core::cached::{StandingAt, Value};
 use tally_core::changes::{Body, Filter, Message};
 use tally_core::fold::{Counter, serve};
-use tally_core::ids::{CounterKind, Shard, StreamShard};
+use tally_core::ids::{CounterKind, Shard};
 use tally_core::register::SafeTimes;
 use tally_core::served::{Served, as_of};
 use tally_core::time::UnixMillis;
 
-use super::{opened, place};
+use super::{opened, place, stream_shard};
 use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use fold::Fold;
@@ -219,17 +219,9 @@ impl State {
     }
 }
 
-/// Returns the stream shards of the partition, and the counter's shard that each feeds.
-fn stream_shard(shard: usize) -> StreamShard {
-    StreamShard::from(["2024/a", "2024/b"][shard])
-}
-
+/// Returns the shard of the counter that a stream shard feeds.
 fn part(shard: usize) -> Shard {
     Shard::new(u16::try_from(shard).expect("one of two")).expect("a shard")
-}
-
-fn time(tick: u8) -> UnixMillis {
-    UnixMillis(tick.into())
 }
 
 fn message(body: Body) -> Message {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tally_core::changes::{Amend, Body, Correction, Entry, Filter, LossNumber, Lost, Place, Section};
 use tally_core::time::UnixMillis;
 
-use super::super::{likes, number, offset, place, position, sections, sequence, weighed};
-use super::{INITIAL, Rule, State, Step, World, message, part, stream_shard, time};
+use super::super::{likes, number, offset, place, position, sections, sequence, stream_shard, time, weighed};
+use super::{INITIAL, Rule, State, Step, World, message, part};
 use crate::intern::Number;
 
 /// The state of the one loss of a stream shard.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tally_core::cached::Value;
 use tally_core::changes::{Amend, Body, Correction, LossNumber, Lost, Message, Place, Section, Standing};
 use tally_core::fold::{Counter, Partition, Position};
-use tally_core::ids::{CounterId, RowKey, Shard, StreamShard};
+use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::time::UnixMillis;
 
-use super::super::{likes, opened, position, sections, sequence, weighed};
+use super::super::{likes, opened, position, sections, sequence, stream_shard, weighed};
 use super::World;
 
 /// One thing that happens at A.
@@ -70,7 +70,7 @@ impl World {
     pub(super) fn counted(&self, lacks: u8, items: u8) -> Counted {
         self.counted.get((lacks, items), || {
             let Some(nth) = items.checked_sub(1) else {
-                return self.take(Counted::default(), 0, opened([StreamShard::from("2024/a")]));
+                return self.take(Counted::default(), 0, opened([stream_shard(0)]));
             };
             let before = self.counted(if nth < lacks { 0 } else { lacks }, nth);
             let body = self.body(nth.into(), &before);
@@ -105,7 +105,7 @@ impl World {
     fn body(&self, nth: usize, before: &Counted) -> Body {
         let record = before.records + 1;
         let section = |to, entries| Section {
-            shard: StreamShard::from("2024/a"),
+            shard: stream_shard(0),
             back: position(before.records),
             to: position(to),
             fed: Some(UnixMillis(0)),
@@ -117,7 +117,7 @@ impl World {
                 sections(vec![section(record, vec![entry])])
             }
             Some(Item::Loses(..)) => {
-                let next = Some((StreamShard::from("2024/a"), sequence(record + 1)));
+                let next = Some((stream_shard(0), sequence(record + 1)));
                 Body::Lost(Lost { number: LossNumber(7), next })
             }
             Some(Item::Corrects(of)) => {

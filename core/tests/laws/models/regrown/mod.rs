@@ -12,11 +12,11 @@ mod tests;
 
 use tally_core::changes::{Filter, Message, Place, Section, Standing};
 use tally_core::fold::{Counter, Flush, Mark, Partition, Position, ReadTo};
-use tally_core::ids::{CounterKind, Shard, StreamShard};
+use tally_core::ids::{CounterKind, Shard};
 use tally_core::time::UnixMillis;
 
 use self::fold::Fold;
-use super::{likes, number, offset, opened, place, position, sections, weighed};
+use super::{likes, offset, opened, place, position, reached, sections, stream_shard, time, weighed};
 use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 
@@ -118,8 +118,8 @@ impl Regrown {
     fn section(&self, sent: u8, has_entry: bool) -> Message {
         let entry = |at: u8| weighed(&likes("p", Shard::FIRST), &format!("m{at}"), [0, 1], at + 1);
         let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
-        let fed = Some(UnixMillis(to.into()));
-        let section = Section { shard: shard(), back: position(sent), to: position(to), fed, entries };
+        let fed = Some(time(to));
+        let section = Section { shard: stream_shard(0), back: position(sent), to: position(to), fed, entries };
         Message { read: NOW, body: sections(vec![section]) }
     }
 
@@ -205,7 +205,7 @@ impl Model for Regrown {
     type State = State;
 
     fn initial(&self) -> State {
-        let message = self.messages.number(Message { read: NOW, body: opened([shard()]) });
+        let message = self.messages.number(Message { read: NOW, body: opened([stream_shard(0)]) });
         let position = Position { at: place(0), ..Position::default() };
         let standing = self.standings.number(Standing::default());
         let stated = Stated { standing, at: place(0), last: None, read: None };
@@ -263,15 +263,6 @@ impl Model for Regrown {
     fn is_goal(&self, state: &State) -> bool {
         state.left.ends == 0 && (state.is_found || self.is_at_rest(state) && self.is_right(state))
     }
-}
-
-fn shard() -> StreamShard {
-    StreamShard::from("2024/s")
-}
-
-fn reached(filter: &Filter) -> u8 {
-    let reached = filter.open_shards().find_map(|(_, reached)| reached);
-    reached.map_or(0, number)
 }
 
 const WRONG: &str = "the counter is not what its rows come to";

@@ -16,9 +16,8 @@ use std::rc::Rc;
 use tally_core::changes::{Body, DeploymentId, Entry, Message, Opened, Opening, partition_of};
 use tally_core::ids::{RowKey, Shard, StreamShard};
 use tally_core::relay::{Fed, Relay};
-use tally_core::time::UnixMillis;
 
-use super::{likes, number, position, weighed};
+use super::{likes, number, position, time, weighed};
 use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use log::{Log, Reader};
@@ -248,16 +247,12 @@ impl From<Reached> for Fed {
     }
 }
 
-fn of() -> DeploymentId {
-    DeploymentId("tally".into())
-}
-
 fn stream_shard(shard: u8) -> StreamShard {
     StreamShard::from(["2024/parent", "2024/child"][usize::from(shard)])
 }
 
-fn time(second: u8) -> UnixMillis {
-    UnixMillis(second.into())
+fn of() -> DeploymentId {
+    DeploymentId("tally".into())
 }
 
 impl Model for Relays {

@@ -6,8 +6,8 @@ use tally_core::changes::{Body, Closed, LossNumber, Lost, Message};
 use tally_core::relay::{Announcement, Effect, Input, Relay, Rules};
 use tally_core::time::{Now, UnixMillis};
 
-use super::super::sequence;
-use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard, time};
+use super::super::{sequence, time};
+use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard};
 use crate::intern::Number;
 
 /// With these rules, the machine has few timers: nothing is due at `NOW`, a statement is due at `STATING`, and
