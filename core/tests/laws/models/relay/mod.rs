@@ -196,11 +196,11 @@ impl Relays {
         let partition = self.messages.get(letter.message).0;
         match letter.sender {
             Sender::Waits(at) => {
-                self.follows(Step("lands", 0), &landed, at, Happening::Sent(partition), next);
+                self.follows(Step("lands", 0), landed, at, Happening::Sent(partition), next);
                 if state.losing > 0 {
                     let log = self.appended(state.log, letter.message, true);
                     let lost = State { log, losing: state.losing - 1, ..state.clone() };
-                    self.follows(Step("is lost", 0), &lost, at, Happening::Sent(partition), next);
+                    self.follows(Step("is lost", 0), lost, at, Happening::Sent(partition), next);
                 }
             }
             Sender::Gone => {
@@ -277,7 +277,7 @@ impl Model for Relays {
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for (at, process) in state.processes.iter().enumerate() {
             match process {
-                None => self.begin(Step("begins", at), state, at, next),
+                None => self.begin(Step("begins", at), state.clone(), at, next),
                 Some(process) => self.work(state, at, *process, next),
             }
         }

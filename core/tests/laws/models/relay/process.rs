@@ -144,15 +144,13 @@ impl Relays {
     }
 
     /// Lets a process begin at the stored position of the stream shard.
-    pub(super) fn begin(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let mut state = state.clone();
+    pub(super) fn begin(&self, step: Step, mut state: State, at: usize, next: &mut Vec<(Step, State)>) {
         state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh()));
-        self.begins(step, &state, at, next);
+        self.begins(step, state, at, next);
     }
 
     /// Lets a process begin, or begin again, with its stream shard.
-    fn begins(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let mut state = state.clone();
+    fn begins(&self, step: Step, mut state: State, at: usize, next: &mut Vec<(Step, State)>) {
         let process = state.processes[at].as_mut().expect("it begins");
         let fed = state.fed[usize::from(process.shard)];
         *process = Process {
@@ -161,7 +159,7 @@ impl Relays {
             ..Process::new(process.shard, process.machine)
         };
         let happening = Happening::Begin(process.shard, fed);
-        self.follows(step, &state, at, happening, next);
+        self.follows(step, state, at, happening, next);
     }
 
     pub(super) fn work(&self, state: &State, at: usize, process: Process, next: &mut Vec<(Step, State)>) {
@@ -172,7 +170,7 @@ impl Relays {
         let sends = state.network.iter().any(|letter| letter.sender.is(at));
         if !sends || state.busy > 0 {
             let stated = State { busy: state.busy - u8::from(sends), ..state.clone() };
-            self.follows(Step("states", at), &stated, at, Happening::State, next);
+            self.follows(Step("states", at), stated, at, Happening::State, next);
         }
         if let Some(store) = storing {
             self.store(state, at, store, next);
@@ -181,12 +179,12 @@ impl Relays {
             self.unanswered(state, at, nth, *letter, next);
         }
         if leaving && u8::from(state.closed) <= shard && !matches!(storing, Some(Store::Closed(_))) {
-            self.begins(Step("begins again", at), state, at, next);
+            self.begins(Step("begins again", at), state.clone(), at, next);
         }
         if state.leaves > 0 && !leaving {
             let mut left = State { leaves: state.leaves - 1, ..state.clone() };
             left.processes[at] = Some(Process { leaving: true, ..process });
-            self.follows(Step("is asked to leave", at), &left, at, Happening::Leave(shard), next);
+            self.follows(Step("is asked to leave", at), left, at, Happening::Leave(shard), next);
         }
         if sends && state.timeouts > 0 {
             self.restart(state, at, next);
@@ -207,7 +205,7 @@ impl Relays {
         if self.obeys(Rule::AnswersDropped) {
             restarted.leave(at);
         }
-        self.begin(Step("restarts", at), &restarted, at, next);
+        self.begin(Step("restarts", at), restarted, at, next);
     }
 
     /// Lets a process read all or some of the next records, or the end of the stream shard, or a loss.
@@ -222,21 +220,21 @@ impl Relays {
                 *fed = fed.later(Reached { to, at: to + 1 });
             }
             let happening = Happening::Read(shard, read + 1, to);
-            self.follows(Step("reads", at), &state, at, happening, next);
+            self.follows(Step("reads", at), state, at, happening, next);
         }
         if trimmed == Some(read + 1) {
-            self.follows(Step("announces", at), state, at, Happening::Announce, next);
+            self.follows(Step("announces", at), state.clone(), at, Happening::Announce, next);
         }
         if read == last && shard == 0 && self.ends() {
             let mut state = state.clone();
             if !self.obeys(Rule::ClosingBehindEntries) {
                 state.network.extend(self.early_closing());
             }
-            self.follows(Step("reads the end", at), &state, at, Happening::EndOfShard, next);
+            self.follows(Step("reads the end", at), state, at, Happening::EndOfShard, next);
         }
         if !self.obeys(Rule::TimeBehindRecords) {
             let step = Step("states a time early", at);
-            self.follows(step, state, at, Happening::UpTo(shard, last + 1), next);
+            self.follows(step, state.clone(), at, Happening::UpTo(shard, last + 1), next);
         }
     }
 
@@ -254,12 +252,12 @@ impl Relays {
         if state.timeouts > 0 {
             let mut late = State { timeouts: state.timeouts - 1, ..state.clone() };
             late.network[nth].sender = Sender::Gone;
-            self.follows(Step("times out", at), &late, at, Happening::TimedOut(partition), next);
+            self.follows(Step("times out", at), late, at, Happening::TimedOut(partition), next);
         }
         if !self.obeys(Rule::OneUnderWay) && !state.insists(at) {
             let mut early = state.clone();
             early.network[nth].sender = Sender::Insists(at);
-            self.follows(Step("goes on unanswered", at), &early, at, Happening::Sent(partition), next);
+            self.follows(Step("goes on unanswered", at), early, at, Happening::Sent(partition), next);
         }
     }
 
@@ -276,7 +274,7 @@ impl Relays {
                 let fed = &mut stored.fed[usize::from(shard)];
                 *fed = fed.later(to);
                 let fed = *fed;
-                self.follows(step, &stored, at, Happening::Stored(shard, fed), next);
+                self.follows(step, stored, at, Happening::Stored(shard, fed), next);
             }
             Store::Closed(to) => {
                 stored.closed = true;
@@ -287,7 +285,7 @@ impl Relays {
                     stored.leave(at);
                     next.push((step, stored.sorted()));
                 } else {
-                    self.begins(step, &stored, at, next);
+                    self.begins(step, stored, at, next);
                 }
             }
         }
@@ -297,12 +295,11 @@ impl Relays {
     pub(super) fn follows(
         &self,
         step: Step,
-        state: &State,
+        mut state: State,
         at: usize,
         happening: Happening,
         next: &mut Vec<(Step, State)>,
     ) {
-        let mut state = state.clone();
         let mut process = state.processes[at].expect("it happens to a process");
         let (machine, wanted) = self.happens(process.machine, happening);
         process.machine = machine;
