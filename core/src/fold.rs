@@ -232,20 +232,6 @@ mod tests {
         assert!(counter.doubt.is_empty());
     }
 
-    #[test]
-    fn a_correction_that_leaves_the_range_changes_nothing_and_an_entry_that_does_is_left_out_and_a_doubt() {
-        let parts = BTreeMap::from([(key(0).shard, i64::MAX)]);
-        let full = Counter { likes: i64::MAX, parts, ..Counter::default() };
-        for k in [0, 1] {
-            let mut counter = full.clone();
-            assert_eq!(counter.apply(at(1), Change::Correction(&correction(k, 1, 0, None)), None), Err(Overflow));
-            assert_eq!(counter, full);
-            assert_eq!(counter.apply(at(1), Change::Entry(&like(k, "u")), Some(at(0))), Err(Overflow));
-            let doubt = [key(k).shard].into();
-            assert_eq!(counter, Counter { doubt, corrections: 1, gap: Some(at(0)), ..full.clone() });
-        }
-    }
-
     /// Returns a message with one section, which has an entry for each member.
     fn liked(back: u64, members: &[&str]) -> Message {
         let entry = |(n, name): (u64, &&str)| Entry { sequence: (back + n).into(), ..like(0, name) };

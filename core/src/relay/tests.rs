@@ -64,12 +64,6 @@ impl World {
         self.acknowledge_all();
     }
 
-    /// Sends and acknowledges what was gathered.
-    fn linger(&mut self) {
-        self.pass(Rules::default().linger);
-        self.acknowledge_all();
-    }
-
     fn hand(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.relay.step(self.now, input, &mut effects);
@@ -204,19 +198,4 @@ fn a_stream_shard_that_was_not_begun_or_is_closed_is_left_at_once() {
     assert_eq!(world.effects.last(), Some(&Effect::Closed(shard("b"), Fed::default())));
     world.hand(Input::Leave(shard("b")));
     assert_eq!(world.effects.last(), Some(&Effect::Left(shard("b"))));
-}
-
-#[test]
-fn a_page_that_waited_for_six_hours_is_dropped_and_read_again() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0)], 1);
-    world.pass(Rules::default().linger);
-    world.under_way.clear();
-    world.pass(Rules::default().patience);
-    assert_eq!(world.effects, [Effect::Restart]);
-    assert_eq!((world.relay.waiting(), world.relay.is_idle()), (0, true));
-    world.begin("a");
-    world.page("a", &[(1, 0)], 1);
-    world.linger();
-    assert_eq!(world.readers[0].2, [1]);
 }
