@@ -36,7 +36,11 @@ impl Counts {
         if reader.at > state.check.at && self.needs_check(state) {
             next.push((Step("stores its place", i), State { check: reader, ..*state }));
         }
-        let reader = if self.obeys(Rule::FilterStored) { state.check } else { self.unfiltered(state.check) };
+        let mut reader = state.check;
+        if !self.obeys(Rule::FilterStored) {
+            // The filter of the log's beginning.
+            reader.filter = self.opened().1.filter;
+        }
         let mut state = *state;
         state.folds[i] = Fold { reader, known: state.counter };
         next.push((Step("restarts", i), state));
@@ -108,11 +112,6 @@ impl Counts {
             reader
         });
         Fold { reader, known }
-    }
-
-    /// Returns the position with the filter of the log's beginning.
-    fn unfiltered(&self, reader: Reader) -> Reader {
-        Reader { filter: self.opened().1.filter, ..reader }
     }
 
     /// Returns the counter after what was accepted at `at` is applied to it, if it changes.

@@ -145,11 +145,6 @@ impl Relays {
         self.first(shard + 1) - 1
     }
 
-    /// Returns the stream shard that stays open.
-    fn open(&self) -> u8 {
-        u8::from(self.ends())
-    }
-
     /// Returns whether the first stream shard ends.
     fn ends(&self) -> bool {
         self.stream.len() > 1
@@ -170,7 +165,7 @@ impl Relays {
     /// lost.
     fn is_known_lost(&self, reader: &Reader, at: u8, shard: u8) -> bool {
         let is_passed = reader.reached(shard).map_or(shard == 0, |reached| at <= reached);
-        reader.hole && is_passed || reader.has_loss() && self.trimmed == Some(at)
+        reader.hole && is_passed || reader.filter.loss().is_some() && self.trimmed == Some(at)
     }
 
     /// Announces all open stream shards again if a reader does not know all of them.
@@ -299,7 +294,7 @@ impl Model for Relays {
     fn violation(&self, state: &State) -> Option<&'static str> {
         let log = self.logs.get(state.log);
         log.0.iter().enumerate().find_map(|(partition, reader)| {
-            if !reader.is_in_order() {
+            if !reader.accepted.is_sorted_by(|(one, _), (next, _)| one < next) {
                 return Some(ORDER);
             }
             if reader.hole && !reader.lost {
@@ -310,7 +305,9 @@ impl Model for Relays {
             {
                 match reader.announced_before(trimmed) {
                     Some(true) => return Some(RAISED),
-                    None if reader.accepted_unannounced_behind(trimmed) => return Some(UNANNOUNCED),
+                    None if reader.accepted.iter().any(|(at, announced)| *at > trimmed && !announced) => {
+                        return Some(UNANNOUNCED);
+                    }
                     _ => {}
                 }
             }
@@ -333,7 +330,7 @@ impl Model for Relays {
     }
 
     fn is_goal(&self, state: &State) -> bool {
-        let (shard, log) = (self.open(), self.logs.get(state.log));
+        let (shard, log) = (u8::from(self.ends()), self.logs.get(state.log));
         let end = Reached { to: self.last(shard), at: self.last(shard) + 1 };
         let is_told = log.0.iter().all(|reader| reader.as_of() == Some(time(end.at)));
         let is_stored = state.fed[usize::from(shard)].to == end.to && state.closed == self.ends();
