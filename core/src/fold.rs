@@ -167,7 +167,8 @@ pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::{Body, Message, Opened, Opening, Section, Side};
+    use crate::changes::tests::{message, opened, opening, shard};
+    use crate::changes::{Body, Message, Section, Side};
     use crate::ids::{CounterId, MemberKey, PostId, RowKey};
     use crate::milestone::Winner;
     use crate::topic::Offset;
@@ -238,13 +239,8 @@ mod tests {
         let entries: Vec<_> = (1..).zip(members).map(entry).collect();
         let to = entries.last().map(|entry| entry.sequence);
         let back = (back > 0).then(|| back.into());
-        let sections = vec![Section { shard: "2024/a".into(), back, to, fed: Some(UnixMillis(70)), entries }];
-        Message { read: UnixMillis(1), body: Body::Sections { sections, losses: Vec::new() } }
-    }
-
-    fn opened() -> Message {
-        let shards = vec![Opening { shard: "2024/a".into(), at: None, fed: UnixMillis(1) }];
-        Message { read: UnixMillis(1), body: Body::Opened(Opened { shards, ended: Vec::new() }) }
+        let sections = vec![Section { shard: shard("a"), back, to, fed: Some(UnixMillis(70)), entries }];
+        message(Body::Sections { sections, losses: Vec::new() })
     }
 
     fn taken(messages: &[Message]) -> Partition {
@@ -257,7 +253,8 @@ mod tests {
 
     #[test]
     fn the_entry_that_reaches_a_threshold_first_is_named_where_the_ladder_is_in_force_before_it() {
-        let ladder = |text: &str| Message { read: UnixMillis(1), body: Body::Ladder(text.parse().unwrap()) };
+        let opened = || message(opened(vec![opening("a", None, 1)], &[]));
+        let ladder = |text: &str| message(Body::Ladder(text.parse().unwrap()));
         let mut unliked = liked(2, &["a"]);
         let Body::Sections { sections, .. } = &mut unliked.body else { panic!("it has sections") };
         let Effect::Weighed { before, after, .. } = &mut sections[0].entries[0].effect else { panic!("it is weighed") };

@@ -10,7 +10,7 @@ use crate::weight::{Stated, Weight};
 const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 const MILLI: std::time::Duration = std::time::Duration::from_millis(1);
 
-fn of() -> DeploymentId {
+pub(crate) fn of() -> DeploymentId {
     DeploymentId("tally".into())
 }
 
@@ -18,18 +18,19 @@ fn key() -> RowKey {
     RowKey { counter: CounterId::likes(PostId::new("p\"1").unwrap()), shard: Shard::new(3).unwrap() }
 }
 
-fn entry(sequence: u64) -> Entry {
+/// Returns an entry by which a row gains 1.
+pub(crate) fn entry(sequence: u64) -> Entry {
     let side = |weight| Side { weight, ..Side::default() };
     let member = MemberKey::new("u").unwrap();
     let effect = Effect::Weighed { member, before: side(0), after: side(1) };
     Entry { key: key(), effect, second: 1, sequence: sequence.into() }
 }
 
-fn shard(name: &str) -> StreamShard {
+pub(crate) fn shard(name: &str) -> StreamShard {
     StreamShard::from(format!("2024/{name}").as_str())
 }
 
-fn message(body: Body) -> Message {
+pub(crate) fn message(body: Body) -> Message {
     Message { read: NOW, body }
 }
 
@@ -39,11 +40,11 @@ fn section(name: &str, back: u64, to: u64, fed: u64, entries: &[u64]) -> Section
     Section { shard: shard(name), back: at(back), to: at(to), fed: Some(UnixMillis(fed)), entries }
 }
 
-fn opening(name: &str, at: Option<u64>, fed: u64) -> Opening {
+pub(crate) fn opening(name: &str, at: Option<u64>, fed: u64) -> Opening {
     Opening { shard: shard(name), at: at.map(Into::into), fed: UnixMillis(fed) }
 }
 
-fn opened(shards: Vec<Opening>, ended: &[&str]) -> Body {
+pub(crate) fn opened(shards: Vec<Opening>, ended: &[&str]) -> Body {
     Body::Opened(Opened { shards, ended: ended.iter().map(|name| shard(name)).collect() })
 }
 

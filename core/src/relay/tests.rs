@@ -1,8 +1,9 @@
 //! Tests of one process's relay over two partitions, with a reader of each.
 
 use super::*;
-use crate::changes::{Filter, Item, Lost, Opened, Opening, Place, Side};
-use crate::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
+use crate::changes::tests::{entry, of, opened, opening, shard};
+use crate::changes::{Filter, Item, Lost, Place};
+use crate::ids::RowKey;
 use crate::topic::Offset;
 
 const PARTITIONS: u32 = 2;
@@ -16,23 +17,10 @@ struct World {
     readers: Vec<(Filter, u64, Vec<u64>)>,
 }
 
-fn of() -> DeploymentId {
-    DeploymentId("tally".into())
-}
-
-fn shard(name: &str) -> StreamShard {
-    StreamShard::from(format!("2024/{name}").as_str())
-}
-
-/// Returns an entry that belongs to a partition.
-fn entry(sequence: u64, partition: u32) -> Entry {
-    let keys = (0..)
-        .map(|n| RowKey { counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()), shard: Shard::FIRST });
-    let key = keys.into_iter().find(|key| partition_of(key, PARTITIONS) == partition).unwrap();
-    let side = |weight| Side { weight, ..Side::default() };
-    let member = MemberKey::new("u").unwrap();
-    let effect = crate::changes::Effect::Weighed { member, before: side(0), after: side(1) };
-    Entry { key, effect, second: 1, sequence: sequence.into() }
+/// Returns a row key that belongs to a partition.
+fn key(partition: u32) -> RowKey {
+    let mut keys = (0..).map(|n| format!("p{n}#0").parse().unwrap());
+    keys.find(|key| partition_of(key, PARTITIONS) == partition).unwrap()
 }
 
 impl World {
@@ -41,11 +29,8 @@ impl World {
         let relay = Relay::new(of(), PARTITIONS, Rules::default(), now);
         let readers = vec![(Filter::default(), 0, Vec::new()); PARTITIONS as usize];
         let mut world = Self { relay, now, under_way: Vec::new(), effects: Vec::new(), readers };
-        let opening = |name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) };
-        world.hand(Input::Announce(
-            Announcement(1),
-            Body::Opened(Opened { shards: vec![opening("a"), opening("b")], ended: Vec::new() }),
-        ));
+        let shards = vec![opening("a", None, 1), opening("b", None, 1)];
+        world.hand(Input::Announce(Announcement(1), opened(shards, &[])));
         world.acknowledge_all();
         assert_eq!(world.effects, [Effect::Announced(Announcement(1))]);
         world.effects.clear();
@@ -79,7 +64,8 @@ impl World {
     }
 
     fn page(&mut self, name: &str, entries: &[(u64, u32)], to: u64) {
-        let entries = entries.iter().map(|(sequence, partition)| entry(*sequence, *partition)).collect();
+        let entry = |(sequence, partition): &(u64, u32)| Entry { key: key(*partition), ..entry(*sequence) };
+        let entries = entries.iter().map(entry).collect();
         self.hand(Input::Page { shard: shard(name), entries, to: to.into(), read: self.now.wall });
     }
 
