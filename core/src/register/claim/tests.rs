@@ -122,16 +122,12 @@ fn a_committed_offset_beyond_what_is_safe_is_refused_and_may_be_of_a_consumer_of
     let back = Kept { safe: Offset(150), ..kept() };
     for (committed, speaks) in [(151, true), (200, true), (201, false)] {
         let refused = start(Some(back.clone()), Some(committed), &log(10, 1_000), &topic()).unwrap_err();
-        assert_eq!(refused, forward_reset(150, committed, 200));
+        let [safe, committed, greatest] = [150, committed, 200].map(Offset);
+        assert_eq!(refused, Standstill::ForwardReset { safe, committed, greatest });
         let said = refused.to_string();
         assert_eq!(said.contains("a consumer of another `--group`"), speaks, "{said}");
         assert_eq!(said.contains("tally topic skip"), !speaks, "{said}");
     }
-}
-
-fn forward_reset(safe: u64, committed: u64, greatest: u64) -> Standstill {
-    let [safe, committed, greatest] = [safe, committed, greatest].map(Offset);
-    Standstill::ForwardReset { safe, committed, greatest }
 }
 
 #[test]
@@ -165,10 +161,8 @@ fn what_was_applied_and_is_deleted_by_now_need_not_be_read_once_more() {
 
 #[test]
 fn a_partition_that_an_operator_had_go_on_at_an_offset_begins_there_and_is_no_replay() {
-    let last = Some(LastRead { at: Offset(199), fingerprint: 7 });
-    let skipped = Kept { last, ..kept() }.skipped_to(Offset(500), Offset(1_000), NOW);
+    let skipped = kept().skipped_to(Offset(500), Offset(1_000), NOW);
     assert_eq!((skipped.safe, skipped.greatest, skipped.safe_at), (Offset(500), Offset(500), kept().safe_at));
-    assert_eq!(skipped.last, None, "an operator has looked whether the log lost its tail");
     assert!(skipped.at > kept().at, "an earlier owner's last word comes too late");
     let begun = start(Some(skipped), Some(200), &log(500, 1_000), &topic()).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(500), None), "what the group has committed is deleted");
@@ -187,21 +181,6 @@ fn what_may_be_a_copy_of_records_that_were_read_is_a_replay_until_it_has_passed(
     let begun = start(Some(kept), Some(3), &log, &adopted).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(3), Some(Offset(40))));
     assert!(Kept::first(&adopted, Offset(3)).read_again_to(Offset(3)).replay.is_none());
-}
-
-#[test]
-fn what_a_standstill_says_names_the_command_that_ends_it() {
-    let (of, name) = (|text: &str, standstill: Standstill| standstill.to_string().contains(text), id("x"));
-    let topic = Standstill::TopicReplaced { expected: name.clone(), found: name };
-    assert!(of("`tally resume`", Standstill::Paused) && of("`tally topic adopt`", topic));
-    assert!(of("`tally topic adopt`", Standstill::FewerPartitions { expected: 2, found: 1 }));
-    assert!(of("`tally topic adopt`", Standstill::NewPartition { known: 2 }));
-    let other = Standstill::OtherTopic { rows: "a".to_owned(), found: "b".to_owned() };
-    assert!(of("`--topic a`", other.clone()) && of("`tally topic adopt --topic b`", other));
-    let (one, two) = (Offset(1), Offset(2));
-    assert!(of("`tally topic skip --to 2`", forward_reset(1, 2, 1)));
-    assert!(of("`tally topic skip --to 2`", Standstill::LogTruncated { at: one, start: two }));
-    assert!(of("`tally topic skip --to 1`", Standstill::BeyondLog { at: two, end: one }));
 }
 
 #[test]
