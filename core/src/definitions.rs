@@ -233,9 +233,6 @@ impl Definitions {
             Some(its) => its == topic,
             None => !named,
         };
-        if self.0.iter().all(|definition| here(&definition)) {
-            return self.clone();
-        }
         Self(self.0.iter().filter(here).cloned().collect())
     }
 }
