@@ -168,13 +168,6 @@ mod tests {
         assert_eq!(Winner::of(&entry(unreadable), 2), Winner::Unwitnessed);
     }
 
-    #[test]
-    fn a_member_is_named_itself_and_what_weighs_nothing_known_names_none() {
-        let member = MemberKey::new("u-7").unwrap();
-        assert_eq!(winner("u-7", [None, None]), Winner::Member(member.clone()));
-        assert_eq!(Winner::of(&entry(Effect::Unreadable { member }), 2), Winner::Unwitnessed);
-    }
-
     /// Stored digests are of this text: a change here makes every stored record look altered.
     #[test]
     fn a_digest_is_pinned_and_has_every_field() {

@@ -1,8 +1,8 @@
 //! Tests of [`Progress`], [`Adding`], versions and what events do to rows.
-use super::{Adding, Answer, Attempt, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write};
+use super::{Adding, Answer, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write};
 use crate::definitions::{Definitions, Entry};
 use crate::event::decode_value;
-use crate::ids::{CounterId, PostId, RowKey, Shard, ShardCount, UserId};
+use crate::ids::{ShardCount, UserId};
 use crate::time::UnixMillis;
 use crate::topic::{Offset, Partition, TopicId};
 
@@ -11,9 +11,8 @@ fn version(offset: u64) -> Version {
 }
 
 fn write_of(member: &str, version: Version) -> Write {
-    let key = RowKey { counter: CounterId::likes(PostId::new("p").unwrap()), shard: Shard::FIRST };
-    let change = Change::Put(UnixMillis(0).into());
-    Write { row: Row { key, member: UserId::new(member).unwrap() }, version, change }
+    let row = Row { key: "p#0".parse().unwrap(), member: UserId::new(member).unwrap() };
+    Write { row, version, change: Change::Put(UnixMillis(0).into()) }
 }
 
 /// Returns a partition that took an event of each of these members.
@@ -26,10 +25,7 @@ fn taken(members: &[&str]) -> Progress {
 }
 
 fn cut(progress: &mut Progress) -> Vec<u64> {
-    offsets(&progress.cut(Progress::STATEMENTS))
-}
-
-fn offsets(attempts: &[Attempt]) -> Vec<u64> {
+    let attempts = progress.cut(Progress::STATEMENTS);
     attempts.iter().map(|attempt| attempt.write.version.offset().0).collect()
 }
 
@@ -92,14 +88,6 @@ fn the_commit_waits_for_every_record_before_it_in_whatever_order_they_are_finish
 }
 
 #[test]
-fn a_batch_has_at_most_as_many_statements_as_a_request_takes() {
-    let members: Vec<String> = (0..30).map(|n| n.to_string()).collect();
-    let mut progress = taken(&members.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(offsets(&progress.cut(2)), [0, 1]);
-    assert_eq!((cut(&mut progress).len(), cut(&mut progress).len(), cut(&mut progress).len()), (25, 3, 0));
-}
-
-#[test]
 fn a_row_has_one_statement_under_way_and_its_next_one_is_the_newest_event() {
     let mut progress = taken(&["a"]);
     assert_eq!(cut(&mut progress), [0]);
@@ -111,23 +99,6 @@ fn a_row_has_one_statement_under_way_and_its_next_one_is_the_newest_event() {
     assert_eq!(cut(&mut progress), [2]);
     settle(&mut progress, 2, Answer::Stored);
     assert_eq!((progress.committable(), cut(&mut progress)), (Offset(3), vec![]));
-}
-
-#[test]
-fn a_row_that_is_not_what_a_statement_takes_it_for_gets_the_other_one_in_the_next_request() {
-    let mut progress = taken(&["a", "b"]);
-    assert_eq!(progress.cut(1).iter().map(Attempt::replaces).collect::<Vec<_>>(), [false]);
-    assert_eq!(settle(&mut progress, 0, Answer::Stands(true)), Settled::Again);
-    let next = progress.cut(Progress::STATEMENTS);
-    assert_eq!(offsets(&next), [0, 1]);
-    assert_eq!(next.iter().map(Attempt::replaces).collect::<Vec<_>>(), [true, false]);
-    let removal = Write { change: Change::Remove, ..write_of("a", version(2)) };
-    progress.take(removal);
-    assert_eq!(settle(&mut progress, 0, Answer::Stands(false)), Settled::Again);
-    let next = progress.cut(1);
-    assert_eq!((offsets(&next), next[0].replaces()), (vec![2], false), "the newer event knows it, too");
-    settle(&mut progress, 2, Answer::Again);
-    assert!(progress.cut(1)[0].replaces(), "nothing is known once an answer is missing");
 }
 
 #[test]
