@@ -90,6 +90,11 @@ impl Reader {
         })
     }
 
+    fn open_another_stream(&mut self) {
+        let opening = Opening { shard: StreamShard::from("2025/a"), ..opening("a", None, 70) };
+        self.take(opened(vec![opening], &[]));
+    }
+
     fn section(&mut self, section: Section) -> Taken {
         self.take(Body::Sections { sections: vec![section], losses: Vec::new() })
     }
@@ -258,13 +263,6 @@ fn an_announcement_of_stream_shards_that_comes_again_changes_nothing() {
     let before = reader.filter.clone();
     reader.open(&["a"]);
     assert_eq!(reader.filter, before);
-}
-
-impl Reader {
-    fn open_another_stream(&mut self) {
-        let shards = vec![Opening { shard: StreamShard::from("2025/a"), at: None, fed: UnixMillis(70) }];
-        self.take(Body::Opened(Opened { shards, ended: Vec::new() }));
-    }
 }
 
 #[test]

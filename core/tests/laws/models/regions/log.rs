@@ -33,8 +33,6 @@ pub(super) struct Counted {
     pub(super) standing: Standing,
     counters: [Counter; 2],
     position: Position,
-    /// The number of records in the stream.
-    records: u8,
 }
 
 /// Returns the place behind this many items, which follow the announcement of the stream shard.
@@ -86,8 +84,6 @@ impl World {
     /// Returns the counters after a message at an offset.
     fn take(&self, mut counted: Counted, offset: usize, body: Body) -> Counted {
         let message = Message { read: UnixMillis(0), body };
-        counted.records +=
-            u8::from(matches!(self.script.get(offset.wrapping_sub(1)), Some(Item::Gains(..) | Item::Loses(..))));
         let mut partition = Partition::new(counted.position.clone());
         let taken = partition.take(super::super::place(offset), UnixMillis(0), &message);
         assert_eq!(taken.hole, None, "{:?}", self.script);
@@ -103,10 +99,12 @@ impl World {
     }
 
     fn body(&self, nth: usize, before: &Counted) -> Body {
-        let record = before.records + 1;
+        let items = self.script.iter().take(nth);
+        let records: u8 = items.map(|item| u8::from(matches!(item, Item::Gains(..) | Item::Loses(..)))).sum();
+        let record = records + 1;
         let section = |to, entries| Section {
             shard: stream_shard(0),
-            back: position(before.records),
+            back: position(records),
             to: position(to),
             fed: Some(UnixMillis(0)),
             entries,
@@ -127,7 +125,7 @@ impl World {
                 Body::Correction(Correction { counter: counter(*of), parts, seen, loss: before.standing.loss })
             }
             Some(Item::Closes) => Body::Repaired(LossNumber(7)),
-            Some(Item::Passes) | None => sections(vec![section(before.records, Vec::new())]),
+            Some(Item::Passes) | None => sections(vec![section(records, Vec::new())]),
         }
     }
 }
