@@ -84,7 +84,7 @@ impl Counts {
                 weighed(&key(), MEMBERS[usize::from(member)], [before, 1 - before], at + 1)
             }
             Record::Marker(recount) => {
-                let effect = Effect::Marked(nonce(recount));
+                let effect = Effect::Marked(Nonce(recount.into()));
                 Entry { key: key(), effect, second: 0, sequence: sequence(at + 1) }
             }
         }
@@ -171,10 +171,6 @@ impl Counts {
             served.exact.then(|| u8::try_from(served.as_of.0).expect("times are small"))
         })
     }
-}
-
-pub(super) fn nonce(recount: u8) -> Nonce {
-    Nonce(recount.into())
 }
 
 /// Returns the accepted item of a message.

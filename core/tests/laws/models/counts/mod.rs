@@ -193,15 +193,6 @@ impl Counts {
         next.push((step, State { log: self.append(state.log, message), ..state }));
     }
 
-    fn take_over(&self, state: &State, next: &mut Vec<(Step, State)>) {
-        let sent = state.relays[0].max(state.relays[1]);
-        let from = if self.obeys(Rule::BeginsAtFed) { state.fed } else { state.stream.len().min(sent + 1) };
-        let mut moved = State { holder: 1 - state.holder, ..*state };
-        moved.relays[usize::from(moved.holder)] = from;
-        moved.left.moves -= 1;
-        next.push((Step("takes over", usize::from(from)), moved));
-    }
-
     /// Unifies states that are equivalent: each fold has skipped what changes nothing, pairs are in one order, and
     /// positions from which no process will begin are forgotten.
     fn settle(&self, state: &mut State) {
@@ -228,15 +219,6 @@ impl Counts {
     /// Returns whether every error was announced. An initial error and an edit by hand were not.
     fn may_be_exact(&self, state: &State) -> bool {
         self.error == 0 && state.left.edits == self.budget.edits
-    }
-
-    fn edited(&self, state: &State) -> State {
-        let mut edited = State { left: Budget { edits: state.left.edits - 1, ..state.left }, ..*state };
-        self.counters.update(&mut edited.counter, |counter| {
-            counter.likes += self.edit[0];
-            *counter.parts.entry(Shard::FIRST).or_default() += self.edit[1];
-        });
-        edited
     }
 
     /// Returns whether all of the stream is in the log, all of the log in the counter, and no recount is running.
@@ -320,7 +302,12 @@ impl Model for Counts {
             }
         }
         if state.left.moves > 0 {
-            self.take_over(state, next);
+            let sent = state.relays[0].max(state.relays[1]);
+            let from = if self.obeys(Rule::BeginsAtFed) { state.fed } else { state.stream.len().min(sent + 1) };
+            let mut moved = State { holder: 1 - state.holder, ..*state };
+            moved.relays[usize::from(moved.holder)] = from;
+            moved.left.moves -= 1;
+            next.push((Step("takes over", usize::from(from)), moved));
         }
         if state.jumped != Jumped::default() && !state.jumped.named {
             let losses = state.jumped.losses.into_iter().flatten().collect();
@@ -329,7 +316,12 @@ impl Model for Counts {
             next.push((Step("names losses", 0), State { log: self.append(state.log, message), jumped, ..*state }));
         }
         if state.left.edits > 0 {
-            next.push((Step("edits", 0), self.edited(state)));
+            let mut edited = State { left: Budget { edits: state.left.edits - 1, ..state.left }, ..*state };
+            self.counters.update(&mut edited.counter, |counter| {
+                counter.likes += self.edit[0];
+                *counter.parts.entry(Shard::FIRST).or_default() += self.edit[1];
+            });
+            next.push((Step("edits", 0), edited));
         }
         self.write_late(state, next);
         for i in 0..2 {

@@ -1,12 +1,12 @@
 //! A recount of the row key.
 
-use tally_core::changes::{Body, Filter, Item, Place};
+use tally_core::changes::{Body, Filter, Item, Nonce, Place};
 use tally_core::ids::MemberKey;
 use tally_core::recount::Key;
 use tally_core::weight::Weight;
 
 use super::super::place;
-use super::log::{Reader, item, nonce};
+use super::log::{Reader, item};
 use super::{Counts, MEMBERS, Record, Rule, State, Step, key, short};
 use crate::intern::Number;
 
@@ -122,7 +122,7 @@ impl Counts {
 
     fn marked(&self, look: Look, state: &State, i: usize) -> Look {
         let mut key = look.key;
-        self.keys.update(&mut key, |key| key.marked(nonce(short(i))));
+        self.keys.update(&mut key, |key| key.marked(Nonce(short(i).into())));
         if self.obeys(Rule::TailBeforeRows) {
             return Look { key, ..look };
         }

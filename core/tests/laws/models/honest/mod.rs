@@ -19,7 +19,7 @@ mod stream;
 mod tests;
 
 use tally_core::cached::{StandingAt, Value};
-use tally_core::changes::{Body, Filter, Message};
+use tally_core::changes::{Filter, Message};
 use tally_core::fold::{Counter, serve};
 use tally_core::ids::{CounterKind, Shard};
 use tally_core::register::SafeTimes;
@@ -224,17 +224,13 @@ fn part(shard: usize) -> Shard {
     Shard::new(u16::try_from(shard).expect("one of two")).expect("a shard")
 }
 
-fn message(body: Body) -> Message {
-    Message { read: UnixMillis(0), body }
-}
-
 const INITIAL: [i8; 2] = [5, 0];
 
 impl Model for World {
     type State = State;
 
     fn initial(&self) -> State {
-        let log = vec![message(opened([0, 1].map(stream_shard)))];
+        let log = vec![Message { read: UnixMillis(0), body: opened([0, 1].map(stream_shard)) }];
         let mut filter = Filter::default();
         filter.take(place(0), UnixMillis(0), &log[0], |_, _| {});
         let parts = [(part(0), INITIAL[0].into()), (part(1), INITIAL[1].into())].into();

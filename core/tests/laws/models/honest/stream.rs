@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::changes::{Amend, Body, Correction, Entry, Filter, LossNumber, Lost, Place, Section};
+use tally_core::changes::{Amend, Body, Correction, Entry, Filter, LossNumber, Lost, Message, Place, Section};
 use tally_core::time::UnixMillis;
 
 use super::super::{likes, number, offset, place, position, sections, sequence, stream_shard, time, weighed};
-use super::{INITIAL, Rule, State, Step, World, message, part};
+use super::{INITIAL, Rule, State, Step, World, part};
 use crate::intern::Number;
 
 /// The state of the one loss of a stream shard.
@@ -201,7 +201,7 @@ impl World {
     /// Appends to the log, and returns the offset.
     fn append(&self, state: &mut State, body: Body) -> u8 {
         let offset = u8::try_from(self.logs.get(state.log).len()).expect("the log is short");
-        self.logs.update(&mut state.log, |log| log.push(message(body)));
+        self.logs.update(&mut state.log, |log| log.push(Message { read: UnixMillis(0), body }));
         offset
     }
 }

@@ -191,11 +191,11 @@ impl Relays {
         let partition = self.messages.get(letter.message).0;
         match letter.sender {
             Sender::Waits(at) => {
-                self.follows(Step("lands", 0), landed, at, Happening::Sent(partition), next);
+                self.follows(Step("lands", 0), landed, at, Happening::Sent(partition, Ok(())), next);
                 if state.losing > 0 {
                     let log = self.appended(state.log, letter.message, true);
                     let lost = State { log, losing: state.losing - 1, ..state.clone() };
-                    self.follows(Step("is lost", 0), lost, at, Happening::Sent(partition), next);
+                    self.follows(Step("is lost", 0), lost, at, Happening::Sent(partition, Ok(())), next);
                 }
             }
             Sender::Gone => {

@@ -36,8 +36,7 @@ pub(super) enum Happening {
     EndOfShard,
     Announce,
     State,
-    Sent(u32),
-    TimedOut(u32),
+    Sent(u32, Result<(), ()>),
     Stored(u8, Reached),
     Leave(u8),
 }
@@ -120,8 +119,7 @@ impl Relays {
                 let next = self.trimmed.map(|at| (stream_shard(0), sequence(at + 1)));
                 Input::Announce(Announcement(1), Body::Lost(Lost { number: LossNumber(1), next }))
             }
-            Happening::Sent(partition) => Input::Sent(partition, Ok(())),
-            Happening::TimedOut(partition) => Input::Sent(partition, Err(())),
+            Happening::Sent(partition, outcome) => Input::Sent(partition, outcome),
             Happening::Stored(shard, fed) => Input::Stored(stream_shard(shard), fed.into()),
             Happening::Leave(shard) => Input::Leave(stream_shard(shard)),
         };
@@ -252,12 +250,12 @@ impl Relays {
         if state.timeouts > 0 {
             let mut late = State { timeouts: state.timeouts - 1, ..state.clone() };
             late.network[nth].sender = Sender::Gone;
-            self.follows(Step("times out", at), late, at, Happening::TimedOut(partition), next);
+            self.follows(Step("times out", at), late, at, Happening::Sent(partition, Err(())), next);
         }
         if !self.obeys(Rule::OneUnderWay) && !state.insists(at) {
             let mut early = state.clone();
             early.network[nth].sender = Sender::Insists(at);
-            self.follows(Step("goes on unanswered", at), early, at, Happening::Sent(partition), next);
+            self.follows(Step("goes on unanswered", at), early, at, Happening::Sent(partition, Ok(())), next);
         }
     }
 
