@@ -224,7 +224,7 @@ impl Rows {
             });
             // It is left open which of the two statements it was: either may have been the wrong one.
             let stands = state.rows[self.events[usize::from(event)].member].is_some();
-            go(Step("finds the row another", i), &|after| self.settle(after, i, event, Answer::Stands(stands)));
+            go(Step("finds the row otherwise", i), &|after| self.settle(after, i, event, Answer::Stands(stands)));
             go(Step("misses the answer", i), &|after| {
                 self.settle(after, i, event, Answer::Again);
                 if !self.obeys(Rule::AttemptsAsked) {
