@@ -38,12 +38,4 @@ mod tests {
         assert_eq!(ceilings, [100, 200, 400, 800, 1000]);
         assert_eq!(backoff.ceiling(u32::MAX), backoff.cap);
     }
-
-    #[test]
-    fn jitter_spreads_a_wait_over_everything_below_its_ceiling() {
-        let backoff = Backoff::STORE;
-        assert_eq!([backoff.wait(3, 0.0), backoff.wait(3, -7.0)], [Duration::ZERO; 2]);
-        assert_eq!(backoff.wait(3, 0.5), backoff.ceiling(3) / 2);
-        assert_eq!(backoff.wait(3, 7.0), backoff.ceiling(3));
-    }
 }

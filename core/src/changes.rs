@@ -13,7 +13,7 @@ mod entry;
 mod filter;
 mod message;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use entry::{Effect, Entry, Nonce, Side};
 pub use filter::{Filter, Item, Standing, Taken};

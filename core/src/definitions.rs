@@ -233,9 +233,6 @@ impl Definitions {
             Some(its) => its == topic,
             None => !named,
         };
-        if self.0.iter().all(|definition| here(&definition)) {
-            return self.clone();
-        }
         Self(self.0.iter().filter(here).cloned().collect())
     }
 }
@@ -284,16 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn an_action_names_its_definition_and_its_direction() {
-        let list = list(&four());
-        let of = |action| list.acted_on(action).map(|(found, direction)| (found.name.as_str(), direction));
-        assert_eq!(of("like"), Some(("likes", Direction::Add)));
-        assert_eq!(of("unreply"), Some(("replies", Direction::Remove)));
-        assert_eq!(of("view"), Some(("views", Direction::Add)));
-        assert_eq!(of("unview"), None);
-    }
-
-    #[test]
     fn no_two_definitions_share_a_name_or_an_action() {
         let twice = [Entry::sum("views", "view", None), Entry::set("views", "see", None)];
         assert_eq!(Definitions::new(&twice), Err(BadDefinitions::NamedTwice("views".into())));
@@ -320,14 +307,5 @@ mod tests {
             assert_eq!(stands.grown(&list(&[changed])), Err(BadDefinitions::Changed("retweets".into())));
         }
         assert!(stands.grown(&list(&[Entry::set("more", "retweet", None)])).is_err());
-    }
-
-    #[test]
-    fn a_definition_with_a_topic_is_said_there_alone_and_the_others_everywhere_else() {
-        let [retweets, _, views] = four();
-        let all = list(&[retweets, Entry { topic: Some("views".into()), ..views }]);
-        let names = |topic| all.said_in(topic).iter().map(|found| found.name.to_string()).collect::<Vec<_>>();
-        assert_eq!(names("views"), ["views"]);
-        assert_eq!(names("likes"), ["likes", "retweets"]);
     }
 }

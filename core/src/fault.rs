@@ -38,15 +38,3 @@ impl Fault {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_class_is_listed() {
-        let faults =
-            [Fault::Transient, Fault::Throttled, Fault::Poison, Fault::Fatal].map(|fault| fault(String::new()));
-        assert_eq!(faults.each_ref().map(Fault::class), Fault::CLASSES);
-    }
-}

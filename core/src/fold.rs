@@ -167,7 +167,8 @@ pub fn serve(standing: &Standing, kind: CounterKind, counter: Option<&Counter>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::{Body, Message, Opened, Opening, Section, Side};
+    use crate::changes::tests::{message, opened, opening, shard};
+    use crate::changes::{Body, Message, Section, Side};
     use crate::ids::{CounterId, MemberKey, PostId, RowKey};
     use crate::milestone::Winner;
     use crate::topic::Offset;
@@ -232,33 +233,14 @@ mod tests {
         assert!(counter.doubt.is_empty());
     }
 
-    #[test]
-    fn a_correction_that_leaves_the_range_changes_nothing_and_an_entry_that_does_is_left_out_and_a_doubt() {
-        let parts = BTreeMap::from([(key(0).shard, i64::MAX)]);
-        let full = Counter { likes: i64::MAX, parts, ..Counter::default() };
-        for k in [0, 1] {
-            let mut counter = full.clone();
-            assert_eq!(counter.apply(at(1), Change::Correction(&correction(k, 1, 0, None)), None), Err(Overflow));
-            assert_eq!(counter, full);
-            assert_eq!(counter.apply(at(1), Change::Entry(&like(k, "u")), Some(at(0))), Err(Overflow));
-            let doubt = [key(k).shard].into();
-            assert_eq!(counter, Counter { doubt, corrections: 1, gap: Some(at(0)), ..full.clone() });
-        }
-    }
-
     /// Returns a message with one section, which has an entry for each member.
     fn liked(back: u64, members: &[&str]) -> Message {
         let entry = |(n, name): (u64, &&str)| Entry { sequence: (back + n).into(), ..like(0, name) };
         let entries: Vec<_> = (1..).zip(members).map(entry).collect();
         let to = entries.last().map(|entry| entry.sequence);
         let back = (back > 0).then(|| back.into());
-        let sections = vec![Section { shard: "2024/a".into(), back, to, fed: Some(UnixMillis(70)), entries }];
-        Message { read: UnixMillis(1), body: Body::Sections { sections, losses: Vec::new() } }
-    }
-
-    fn opened() -> Message {
-        let shards = vec![Opening { shard: "2024/a".into(), at: None, fed: UnixMillis(1) }];
-        Message { read: UnixMillis(1), body: Body::Opened(Opened { shards, ended: Vec::new() }) }
+        let sections = vec![Section { shard: shard("a"), back, to, fed: Some(UnixMillis(70)), entries }];
+        message(Body::Sections { sections, losses: Vec::new() })
     }
 
     fn taken(messages: &[Message]) -> Partition {
@@ -271,7 +253,8 @@ mod tests {
 
     #[test]
     fn the_entry_that_reaches_a_threshold_first_is_named_where_the_ladder_is_in_force_before_it() {
-        let ladder = |text: &str| Message { read: UnixMillis(1), body: Body::Ladder(text.parse().unwrap()) };
+        let opened = || message(opened(vec![opening("a", None, 1)], &[]));
+        let ladder = |text: &str| message(Body::Ladder(text.parse().unwrap()));
         let mut unliked = liked(2, &["a"]);
         let Body::Sections { sections, .. } = &mut unliked.body else { panic!("it has sections") };
         let Effect::Weighed { before, after, .. } = &mut sections[0].entries[0].effect else { panic!("it is weighed") };

@@ -50,22 +50,3 @@ impl fmt::Display for Format {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the deployment is written in {0}, this build knows {known}: see docs/operate.md", known = Format::WRITTEN)]
 pub struct UnknownFormat(pub Format);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_format_that_is_written_is_known_and_any_other_is_named_with_where_to_read_on() {
-        assert_eq!(Format::Named("2".to_owned()).known(), Ok(()));
-        for (format, named) in [
-            (Format::FIRST, "format 1"),
-            (Format::Named("2-part1".to_owned()), "format 2-part1"),
-            (Format::Number(3), "format 3"),
-            (Format::Other, "a format that is neither a number nor a text"),
-        ] {
-            let said = format!("the deployment is written in {named}, this build knows 2: see docs/operate.md");
-            assert_eq!(format.known().unwrap_err().to_string(), said);
-        }
-    }
-}

@@ -207,16 +207,6 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_changed_weighs_what_it_did_at_the_counters_place() {
-        // `u` was read as present; meanwhile it was liked, unliked and liked again.
-        let tail = [(3, changed("u", 0, 1)), (5, changed("u", 1, 0)), (8, changed("u", 0, 1))];
-        let look = looked(&[("u", Some(1)), ("v", Some(1))], &tail);
-        for (version, sum) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 1), (9, 2)] {
-            assert_eq!(look.sum(at(version)), Some(sum), "as of {version}");
-        }
-    }
-
-    #[test]
     fn a_row_whose_weight_cannot_be_read_leaves_the_key_in_doubt() {
         let look = looked(&[("u", None), ("v", Some(1))], &[]);
         let fine = Counter::default();

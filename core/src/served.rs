@@ -103,10 +103,4 @@ mod tests {
         assert_eq!(sources(&likes, &partitions), &partitions[..]);
         assert_eq!(sources(&likes, &[]), &[]);
     }
-
-    #[test]
-    fn a_negative_total_is_shown_as_none_of_a_set_and_as_it_is_of_a_sum() {
-        let served = Served { likes: -3, ..Served::default() };
-        assert_eq!((served.shown(), served.value(CounterKind::Set), served.value(CounterKind::Sum)), (0, 0, -3));
-    }
 }

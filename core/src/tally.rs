@@ -157,7 +157,6 @@ fn marker(key: RowKey, image: Option<&Image>) -> Result<RecordKind, Quarantine> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::Nonce;
     use crate::weight::Weight;
 
     const MARKER: &str = "\u{1}recount";
@@ -175,13 +174,6 @@ mod tests {
 
     fn kind_of(raw: &RawRecord) -> RecordKind {
         read(raw).unwrap().kind
-    }
-
-    #[test]
-    fn a_delta_is_presence_after_less_presence_before() {
-        for (before, after, delta) in [(false, true, 1), (true, false, -1), (true, true, 0)] {
-            assert_eq!(read(&raw("p#1", "u", before, after)).unwrap().delta(), delta);
-        }
     }
 
     fn weighing(sort: &str, before: Stated, after: Stated) -> RawRecord {
@@ -230,13 +222,6 @@ mod tests {
             assert_eq!(read(&raw("p#1", sort, false, true)).unwrap().delta(), 0, "{sort:?}");
         }
         assert_eq!(kind_of(&raw("p#1", "\u{1}something else", false, true)), RecordKind::Reserved);
-    }
-
-    #[test]
-    fn a_marker_carries_the_number_of_a_look() {
-        let image = Image { run: Some(Nonce(7).to_string()), ..Image::default() };
-        let marker = RawRecord { after: Some(image), ..raw("p#1", MARKER, true, true) };
-        assert_eq!(kind_of(&marker), RecordKind::Row("p#1".parse().unwrap(), Effect::Marked(Nonce(7))));
     }
 
     #[test]

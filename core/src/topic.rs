@@ -33,7 +33,7 @@ impl fmt::Display for Partition {
 }
 
 /// Tells a topic from a later one of the same name: its id, or its name where the broker has no ids.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TopicId(pub Box<str>);
 
 impl fmt::Display for TopicId {

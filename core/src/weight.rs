@@ -70,18 +70,4 @@ mod tests {
             assert_eq!(Stated::number(n), Stated::Unreadable, "{n}");
         }
     }
-
-    #[test]
-    fn a_member_that_states_no_amount_weighs_1_and_a_cell_is_unreadable() {
-        assert_eq!(Stated::Nothing.weight(false), Some(Weight::ONE));
-        assert_eq!(Stated::Nothing.weight(true), None);
-        assert_eq!(Stated::Unreadable.weight(false), None);
-    }
-
-    #[test]
-    fn the_difference_of_any_two_weights_is_a_number() {
-        let (least, most) = (Weight::new(-Weight::MAX).unwrap(), Weight::new(Weight::MAX).unwrap());
-        assert_eq!(most.less(least), 2 * Weight::MAX);
-        assert_eq!(Weight::ABSENT.less(Weight::ONE), -1);
-    }
 }

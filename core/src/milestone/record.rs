@@ -126,8 +126,6 @@ impl Milestone {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::ids::PostId;
     use crate::register::Version;
@@ -170,45 +168,13 @@ mod tests {
         assert_eq!(Winner::of(&entry(unreadable), 2), Winner::Unwitnessed);
     }
 
+    /// Stored digests are of this text: a change here makes every stored record look altered.
     #[test]
-    fn a_member_is_named_itself_and_what_weighs_nothing_known_names_none() {
-        let member = MemberKey::new("u-7").unwrap();
-        assert_eq!(winner("u-7", [None, None]), Winner::Member(member.clone()));
-        assert_eq!(Winner::of(&entry(Effect::Unreadable { member }), 2), Winner::Unwitnessed);
-    }
-
-    fn milestone() -> Milestone {
-        let by = Winner::Member(MemberKey::new("u-7").unwrap());
-        Milestone { n: 100, by, at: UnixMillis(9_000), lag: 250, version: 17, exact: true, skipped: 0 }
-    }
-
-    #[test]
-    fn a_digest_changes_with_every_field() {
-        let likes = |post: &str| CounterId::likes(PostId::new(post).unwrap());
-        let events = Events { topic: "likes".into(), partition: 3, generation: 0, from: 5, to: 9, nth: 2, gained: 4 };
-        let of = |events: Events| Milestone { by: Winner::Events(events), ..milestone() };
-        let all = [
-            milestone(),
-            Milestone { n: 101, ..milestone() },
-            Milestone { by: Winner::Member(MemberKey::new("u-8").unwrap()), ..milestone() },
-            Milestone { by: Winner::Unwitnessed, ..milestone() },
-            Milestone { at: UnixMillis(9_001), ..milestone() },
-            Milestone { lag: 251, ..milestone() },
-            Milestone { version: 18, ..milestone() },
-            Milestone { exact: false, ..milestone() },
-            Milestone { skipped: 1, ..milestone() },
-            of(events.clone()),
-            of(Events { topic: "views".into(), ..events.clone() }),
-            of(Events { partition: 4, ..events.clone() }),
-            of(Events { generation: 1, ..events.clone() }),
-            of(Events { from: 6, ..events.clone() }),
-            of(Events { to: 8, ..events.clone() }),
-            of(Events { nth: 3, ..events.clone() }),
-            of(Events { gained: 5, ..events }),
-        ];
-        let digests = all.iter().map(|milestone| milestone.digest(&likes("p")));
-        let digests: BTreeSet<String> = digests.chain([milestone().digest(&likes("q"))]).collect();
-        assert_eq!(digests.len(), all.len() + 1);
-        assert!(digests.iter().all(|digest| digest.len() == 32));
+    fn a_digest_is_pinned_and_has_every_field() {
+        let events = Events { topic: "likes".into(), partition: 3, generation: 1, from: 5, to: 9, nth: 2, gained: 4 };
+        let (by, at) = (Winner::Events(events), UnixMillis(9_000));
+        let milestone = Milestone { n: 100, by, at, lag: 250, version: 17, exact: true, skipped: 6 };
+        let counter = CounterId::likes(PostId::new("p").unwrap());
+        assert_eq!(milestone.digest(&counter), "ed21ddaeabd4f19063fe2892787874fa");
     }
 }

@@ -331,22 +331,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_comes_out_as_it_was_pushed() {
-        let mut records = Records::default();
-        let headers = [("trace", Some(&b"1"[..])), ("empty", None), ("trace", Some(b"2"))];
-        records.push(Offset(7), UnixMillis(1), Some(b"k"), Some(b"value"), headers);
-        records.push(Offset(9), UnixMillis(2), None, None, []);
-        let first = records.get(0).unwrap();
-        assert_eq!((first.offset, first.key, first.value), (Offset(7), Some(&b"k"[..]), Some(&b"value"[..])));
-        assert_eq!(first.headers().collect::<Vec<_>>(), headers);
-        assert_eq!((first.header("trace"), first.header("empty"), first.header("no")), (Some(&b"2"[..]), None, None));
-        let tombstone = records.at(Offset(9)).unwrap();
-        assert_eq!((tombstone.key, tombstone.value, tombstone.headers().len()), (None, None, 0));
-        assert!(records.at(Offset(8)).is_none());
-        assert_eq!((records.len(), records.last_offset()), (2, Some(Offset(9))));
-    }
-
-    #[test]
     fn the_weight_of_a_run_is_that_of_its_records_and_an_empty_one_is_not_free() {
         let mut records = Records::default();
         records.push(Offset(0), UnixMillis(0), Some(b"key"), Some(b"value"), [("name", Some(&b"v"[..]))]);

@@ -167,30 +167,12 @@ impl ToldMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{CounterKind, CounterName, PostId};
+    use crate::ids::PostId;
 
     fn message(told: Told) -> ToldMessage {
         let region = Region::new("eu").expect("a name");
         let topic = TopicId("t".into());
         ToldMessage { deployment: DeploymentId("d".into()), region, topic, partition: 3, said: UnixMillis(7), told }
-    }
-
-    #[test]
-    fn a_message_is_read_as_it_is_written() {
-        let post = PostId::new("p").expect("a post");
-        let views =
-            CounterId { post: post.clone(), name: CounterName::new("views", CounterKind::Sum).expect("a name") };
-        let place = Place::from_stored;
-        let standing = Standing { as_of: Some(UnixMillis(5)), loss: Some(place(3)), open: [LossNumber(9)].into() };
-        for told in [
-            Told::Counted(CounterId::likes(post), Value { likes: -2, version: place(4), gap: None, doubtful: false }),
-            Told::Counted(views, Value { likes: 9, version: place(u64::MAX), gap: Some(place(2)), doubtful: true }),
-            Told::Stated(StandingAt { at: place(8), standing }),
-            Told::Stated(StandingAt::default()),
-        ] {
-            let (key, value) = message(told.clone()).record();
-            assert_eq!(ToldMessage::read(key.as_bytes(), &value), Ok(message(told)));
-        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Claim {
 }
 
 /// How far the rows of a partition are. The consumer stores it under the claim once a second.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The topic whose offsets these are.
     pub topic: TopicId,
@@ -73,20 +73,8 @@ fn half(tombstones: Duration) -> Duration {
 impl Kept {
     /// Returns the first `Kept` of a partition of `topic` that begins at `safe`.
     pub fn first(topic: &Topic, safe: Offset) -> Self {
-        Self {
-            topic: topic.id.clone(),
-            generation: topic.current().number,
-            safe,
-            safe_at: None,
-            earlier: Earlier::default(),
-            at: UnixMillis(0),
-            greatest: safe,
-            sent: safe,
-            past: Past::default(),
-            replay: None,
-            misrouted: false,
-            last: None,
-        }
+        let (topic, generation) = (topic.id.clone(), topic.current().number);
+        Self { topic, generation, safe, greatest: safe, sent: safe, ..Self::default() }
     }
 
     /// Marks the records up to `greatest` as a replay: they were read before, or may be copies of records that were.

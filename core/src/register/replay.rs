@@ -51,15 +51,3 @@ impl FromStr for Replay {
         read().ok_or(NoReplay)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_loss_of_a_replay_says_is_read_back() {
-        let replay = Replay { partition: Partition { topic: "likes".into(), index: 3 }, until: Offset(7) };
-        assert_eq!(replay.to_string().parse(), Ok(replay));
-        assert_eq!("by a test".parse::<Replay>(), Err(NoReplay));
-    }
-}

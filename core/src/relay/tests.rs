@@ -1,8 +1,9 @@
 //! Tests of one process's relay over two partitions, with a reader of each.
 
 use super::*;
-use crate::changes::{Filter, Item, Lost, Opened, Opening, Place, Side};
-use crate::ids::{CounterId, MemberKey, PostId, RowKey, Shard};
+use crate::changes::tests::{entry, of, opened, opening, shard};
+use crate::changes::{Filter, Item, Lost, Place};
+use crate::ids::RowKey;
 use crate::topic::Offset;
 
 const PARTITIONS: u32 = 2;
@@ -16,23 +17,10 @@ struct World {
     readers: Vec<(Filter, u64, Vec<u64>)>,
 }
 
-fn of() -> DeploymentId {
-    DeploymentId("tally".into())
-}
-
-fn shard(name: &str) -> StreamShard {
-    StreamShard::from(format!("2024/{name}").as_str())
-}
-
-/// Returns an entry that belongs to a partition.
-fn entry(sequence: u64, partition: u32) -> Entry {
-    let keys = (0..)
-        .map(|n| RowKey { counter: CounterId::likes(PostId::new(&format!("p{n}")).unwrap()), shard: Shard::FIRST });
-    let key = keys.into_iter().find(|key| partition_of(key, PARTITIONS) == partition).unwrap();
-    let side = |weight| Side { weight, ..Side::default() };
-    let member = MemberKey::new("u").unwrap();
-    let effect = crate::changes::Effect::Weighed { member, before: side(0), after: side(1) };
-    Entry { key, effect, second: 1, sequence: sequence.into() }
+/// Returns a row key that belongs to a partition.
+fn key(partition: u32) -> RowKey {
+    let mut keys = (0..).map(|n| format!("p{n}#0").parse().unwrap());
+    keys.find(|key| partition_of(key, PARTITIONS) == partition).unwrap()
 }
 
 impl World {
@@ -41,11 +29,8 @@ impl World {
         let relay = Relay::new(of(), PARTITIONS, Rules::default(), now);
         let readers = vec![(Filter::default(), 0, Vec::new()); PARTITIONS as usize];
         let mut world = Self { relay, now, under_way: Vec::new(), effects: Vec::new(), readers };
-        let opening = |name| Opening { shard: shard(name), at: None, fed: UnixMillis(1) };
-        world.hand(Input::Announce(
-            Announcement(1),
-            Body::Opened(Opened { shards: vec![opening("a"), opening("b")], ended: Vec::new() }),
-        ));
+        let shards = vec![opening("a", None, 1), opening("b", None, 1)];
+        world.hand(Input::Announce(Announcement(1), opened(shards, &[])));
         world.acknowledge_all();
         assert_eq!(world.effects, [Effect::Announced(Announcement(1))]);
         world.effects.clear();
@@ -64,12 +49,6 @@ impl World {
         self.acknowledge_all();
     }
 
-    /// Sends and acknowledges what was gathered.
-    fn linger(&mut self) {
-        self.pass(Rules::default().linger);
-        self.acknowledge_all();
-    }
-
     fn hand(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.relay.step(self.now, input, &mut effects);
@@ -85,7 +64,8 @@ impl World {
     }
 
     fn page(&mut self, name: &str, entries: &[(u64, u32)], to: u64) {
-        let entries = entries.iter().map(|(sequence, partition)| entry(*sequence, *partition)).collect();
+        let entry = |(sequence, partition): &(u64, u32)| Entry { key: key(*partition), ..entry(*sequence) };
+        let entries = entries.iter().map(entry).collect();
         self.hand(Input::Page { shard: shard(name), entries, to: to.into(), read: self.now.wall });
     }
 
@@ -123,22 +103,6 @@ impl World {
 
 fn fed(to: u64, at: u64) -> Fed {
     Fed { to: Some(to.into()), at: UnixMillis(at) }
-}
-
-#[test]
-fn entries_go_to_their_partitions_after_the_linger_and_are_fed_once_every_partition_has_stated_it() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (3, 0)], 4);
-    assert!(world.under_way.is_empty(), "they wait for others");
-    world.linger();
-    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 3][..], &[][..]));
-    world.hand(Input::UpTo(shard("a"), UnixMillis(50)));
-    world.pass(Rules::default().store);
-    assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Store(..))), "partition 1 has stated nothing");
-    world.acknowledge_all();
-    world.pass(Rules::default().store);
-    assert_eq!(world.effects, [Effect::Store(shard("a"), fed(4, 50))]);
-    assert_eq!(world.readers[1].0.standing().as_of, Some(UnixMillis(1)), "b is not relayed");
 }
 
 #[test]
@@ -200,6 +164,7 @@ fn open_losses_are_repeated_with_every_statement() {
 fn a_stream_shard_is_left_once_all_of_it_is_stored() {
     let mut world = World::begun();
     world.page("a", &[(1, 0)], 1);
+    assert!(world.under_way.is_empty(), "an entry waits for others");
     world.hand(Input::Leave(shard("a")));
     world.pass(Rules::default().state);
     world.acknowledge_all();
@@ -219,35 +184,4 @@ fn a_stream_shard_that_was_not_begun_or_is_closed_is_left_at_once() {
     assert_eq!(world.effects.last(), Some(&Effect::Closed(shard("b"), Fed::default())));
     world.hand(Input::Leave(shard("b")));
     assert_eq!(world.effects.last(), Some(&Effect::Left(shard("b"))));
-}
-
-#[test]
-fn a_stream_shard_that_is_begun_again_sends_nothing_that_was_acknowledged() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0), (2, 0)], 2);
-    world.linger();
-    world.page("a", &[(3, 0)], 3);
-    world.hand(Input::Begin(shard("a"), Fed::default()));
-    world.page("a", &[(1, 0)], 1);
-    world.pass(Rules::default().state);
-    world.acknowledge_all();
-    world.page("a", &[(2, 0), (3, 0), (4, 1)], 4);
-    world.pass(Rules::default().state);
-    world.acknowledge_all();
-    assert_eq!((&world.readers[0].2[..], &world.readers[1].2[..]), (&[1, 2, 3][..], &[4][..]));
-}
-
-#[test]
-fn a_page_that_waited_for_six_hours_is_dropped_and_read_again() {
-    let mut world = World::begun();
-    world.page("a", &[(1, 0)], 1);
-    world.pass(Rules::default().linger);
-    world.under_way.clear();
-    world.pass(Rules::default().patience);
-    assert_eq!(world.effects, [Effect::Restart]);
-    assert_eq!((world.relay.waiting(), world.relay.is_idle()), (0, true));
-    world.begin("a");
-    world.page("a", &[(1, 0)], 1);
-    world.linger();
-    assert_eq!(world.readers[0].2, [1]);
 }

@@ -33,15 +33,6 @@ fn partitions(sent: &[Option<u32>]) -> BTreeSet<u32> {
 }
 
 #[test]
-fn a_policy_is_read_as_it_is_written() {
-    for policy in SumPolicy::ALL {
-        assert_eq!(policy.to_string().parse(), Ok(policy));
-    }
-    assert_eq!("hash".parse::<SumPolicy>(), Err(UnknownSumPolicy("hash".to_owned())));
-    assert_eq!(SumPolicy::default(), SumPolicy::Post);
-}
-
-#[test]
 fn by_post_the_key_decides_at_any_rate_and_so_it_does_before_the_partitions_are_known() {
     for mut spread in [spread(SumPolicy::Post), Spread::new(SumPolicy::RoundRobin)] {
         let sent = seconds(&mut spread, &views("p"), 0, 3, 50_000);

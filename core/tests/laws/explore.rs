@@ -15,15 +15,18 @@ use std::sync::LazyLock;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// A small world: its initial states, its possible steps, and its laws.
+/// What happens in a step, and to which one of its kind; 0 if there is only one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Step(pub(crate) &'static str, pub(crate) usize);
+
+/// A small world: its initial state, its possible steps, and its laws.
 pub(crate) trait Model {
     type State: Clone + Eq + Hash + Debug;
-    type Step: Copy + Debug;
 
-    fn initial(&self) -> Vec<Self::State>;
+    fn initial(&self) -> Self::State;
 
     /// Everything that may happen in `state`, with the resulting states.
-    fn steps(&self, state: &Self::State, next: &mut Vec<(Self::Step, Self::State)>);
+    fn steps(&self, state: &Self::State, next: &mut Vec<(Step, Self::State)>);
 
     /// The law that `state` breaks, if it breaks one.
     fn violation(&self, state: &Self::State) -> Option<&'static str>;
@@ -43,7 +46,7 @@ pub(crate) fn holds<M: Model>(model: &M) {
 pub(crate) fn holds_and_ends_well<M: Model>(model: &M) {
     let walk = Walk::lawful(model, Edges::Kept);
     if let Some(stuck) = walk.stuck(model) {
-        panic!("the goal is out of reach from here:\n{}", walk.trace(stuck));
+        panic!("the goal is out of reach from here:\n{}", walk.trace(model, stuck));
     }
     walk.report("holds, and the goal stays within reach");
 }
@@ -55,7 +58,7 @@ pub(crate) fn breaks<M: Model>(model: &M, law: &str) {
     let Some((state, broken)) = &walk.violation else {
         panic!("nothing broke in {} states", walk.states.len());
     };
-    assert!(*broken == law, "another law is broken: {broken}\n{}", walk.trace(*state));
+    assert!(*broken == law, "another law is broken: {broken}\n{}", walk.trace(model, *state));
     let steps = walk.path(*state).len() - 1;
     walk.report(&format!("breaks as it must, in {steps} steps"));
 }
@@ -91,8 +94,8 @@ enum Edges {
 
 struct Walk<M: Model> {
     states: Vec<M::State>,
-    /// How each state was first reached: the previous state and the step.
-    origins: Vec<Option<(u32, M::Step)>>,
+    /// The state from which each one was first reached.
+    origins: Vec<Option<u32>>,
     /// Every transition, as (to, from).
     edges: Vec<(u32, u32)>,
     violation: Option<(usize, &'static str)>,
@@ -103,7 +106,7 @@ impl<M: Model> Walk<M> {
     fn lawful(model: &M, edges: Edges) -> Self {
         let walk = Self::of(model, edges);
         if let Some((state, law)) = &walk.violation {
-            panic!("the law is broken: {law}\n{}", walk.trace(*state));
+            panic!("the law is broken: {law}\n{}", walk.trace(model, *state));
         }
         assert!(walk.states.iter().any(|state| model.is_goal(state)), "no state reaches the goal");
         walk
@@ -113,9 +116,7 @@ impl<M: Model> Walk<M> {
         let most = most_states();
         let mut walk = Self { states: Vec::new(), origins: Vec::new(), edges: Vec::new(), violation: None };
         let mut index = HashTable::new();
-        for state in model.initial() {
-            walk.visit(&mut index, state, None);
-        }
+        walk.visit(&mut index, model.initial(), None);
         let (mut at, mut next) = (0, Vec::new());
         while at < walk.states.len() {
             if let Some(law) = model.violation(&walk.states[at]) {
@@ -124,8 +125,8 @@ impl<M: Model> Walk<M> {
             }
             model.steps(&walk.states[at], &mut next);
             let from = short(at);
-            for (step, state) in next.drain(..) {
-                let to = walk.visit(&mut index, state, Some((from, step)));
+            for (_, state) in next.drain(..) {
+                let to = walk.visit(&mut index, state, Some(from));
                 if edges == Edges::Kept {
                     walk.edges.push((short(to), from));
                 }
@@ -138,7 +139,7 @@ impl<M: Model> Walk<M> {
 
     /// Returns the number of `state`, and stores the state if it is new. `index` has the hash and the number of each
     /// state.
-    fn visit(&mut self, index: &mut HashTable<(u64, usize)>, state: M::State, origin: Option<(u32, M::Step)>) -> usize {
+    fn visit(&mut self, index: &mut HashTable<(u64, usize)>, state: M::State, origin: Option<u32>) -> usize {
         let hash = FixedState::default().hash_one(&state);
         if let Some((_, known)) = index.find(hash, |(its, known)| *its == hash && self.states[*known] == state) {
             return *known;
@@ -170,23 +171,22 @@ impl<M: Model> Walk<M> {
 
     /// Returns the states on the shortest way to `state`.
     fn path(&self, state: usize) -> Vec<usize> {
-        let origin = |state: &usize| self.origins[*state].map(|(from, _)| from as usize);
+        let origin = |state: &usize| self.origins[*state].map(|from| from as usize);
         let mut path: Vec<usize> = std::iter::successors(Some(state), origin).collect();
         path.reverse();
         path
     }
 
-    /// Returns the shortest way to `state` as text.
-    fn trace(&self, state: usize) -> String {
-        let mut text = String::new();
-        for at in self.path(state) {
-            match self.origins[at] {
-                None => writeln!(text, "  from {:?}", self.states[at]),
-                Some((_, step)) => writeln!(text, "  {step:?}"),
-            }
-            .expect("a String takes every text");
+    /// Returns the shortest way to `state` as text: each step, and the state after it.
+    fn trace(&self, model: &M, state: usize) -> String {
+        let (path, mut next) = (self.path(state), Vec::new());
+        let mut text = format!("  from {:?}", self.states[path[0]]);
+        for way in path.windows(2) {
+            let (from, to) = (&self.states[way[0]], &self.states[way[1]]);
+            model.steps(from, &mut next);
+            let (step, _) = next.drain(..).find(|(_, state)| state == to).expect("the walk took this step");
+            write!(text, "\n  {step:?}\n  to   {to:?}").expect("a String takes every text");
         }
-        write!(text, "  to   {:?}", self.states[state]).expect("a String takes every text");
         text
     }
 

@@ -62,12 +62,6 @@ fn reading_starts_at_the_smaller_of_what_the_group_committed_and_what_is_safe_an
 }
 
 #[test]
-fn a_partition_that_nobody_has_claimed_before_starts_where_its_generation_begins() {
-    assert_eq!(begun(None, None), (10, None));
-    assert_eq!(begun(None, Some(10)), (10, None));
-}
-
-#[test]
 fn a_start_before_what_was_safe_half_of_the_tombstones_time_ago_is_a_replay_and_any_other_is_none() {
     assert_eq!(begun(Some(kept()), Some(100)), (100, None));
     assert_eq!(begun(Some(kept()), Some(99)), (99, Some(200)));
@@ -128,32 +122,12 @@ fn a_committed_offset_beyond_what_is_safe_is_refused_and_may_be_of_a_consumer_of
     let back = Kept { safe: Offset(150), ..kept() };
     for (committed, speaks) in [(151, true), (200, true), (201, false)] {
         let refused = start(Some(back.clone()), Some(committed), &log(10, 1_000), &topic()).unwrap_err();
-        assert_eq!(refused, forward_reset(150, committed, 200));
+        let [safe, committed, greatest] = [150, committed, 200].map(Offset);
+        assert_eq!(refused, Standstill::ForwardReset { safe, committed, greatest });
         let said = refused.to_string();
         assert_eq!(said.contains("a consumer of another `--group`"), speaks, "{said}");
         assert_eq!(said.contains("tally topic skip"), !speaks, "{said}");
     }
-}
-
-fn forward_reset(safe: u64, committed: u64, greatest: u64) -> Standstill {
-    let [safe, committed, greatest] = [safe, committed, greatest].map(Offset);
-    Standstill::ForwardReset { safe, committed, greatest }
-}
-
-#[test]
-fn a_log_that_lost_its_tail_is_noticed_by_another_record_although_it_has_grown_again() {
-    let last = Some(LastRead { at: Offset(199), fingerprint: 7 });
-    let (claim, topic) = (Claim { n: 7, kept: Some(Kept { last, ..kept() }) }, topic());
-    let start = |there, end| {
-        let log = &log(10, end);
-        Found { claim: &claim, topic: &topic, index: 0, log, partitions: 2, committed: None, there }
-            .start(NOW, TOMBSTONES)
-    };
-    assert_eq!(start(Some(7), 1_000).unwrap().kept.last, last);
-    assert_eq!(start(Some(8), 1_000), Err(Standstill::LogRegrown { at: Offset(199) }));
-    assert_eq!(start(None, 1_000).unwrap().at, Offset(200), "no other record is there");
-    let skipped = kept().skipped_to(Offset(150), Offset(1_000), NOW);
-    assert_eq!(skipped.last, None, "an operator has looked");
 }
 
 #[test]
@@ -207,21 +181,6 @@ fn what_may_be_a_copy_of_records_that_were_read_is_a_replay_until_it_has_passed(
     let begun = start(Some(kept), Some(3), &log, &adopted).unwrap();
     assert_eq!((begun.at, begun.replay), (Offset(3), Some(Offset(40))));
     assert!(Kept::first(&adopted, Offset(3)).read_again_to(Offset(3)).replay.is_none());
-}
-
-#[test]
-fn what_a_standstill_says_names_the_command_that_ends_it() {
-    let (of, name) = (|text: &str, standstill: Standstill| standstill.to_string().contains(text), id("x"));
-    let topic = Standstill::TopicReplaced { expected: name.clone(), found: name };
-    assert!(of("`tally resume`", Standstill::Paused) && of("`tally topic adopt`", topic));
-    assert!(of("`tally topic adopt`", Standstill::FewerPartitions { expected: 2, found: 1 }));
-    assert!(of("`tally topic adopt`", Standstill::NewPartition { known: 2 }));
-    let other = Standstill::OtherTopic { rows: "a".to_owned(), found: "b".to_owned() };
-    assert!(of("`--topic a`", other.clone()) && of("`tally topic adopt --topic b`", other));
-    let (one, two) = (Offset(1), Offset(2));
-    assert!(of("`tally topic skip --to 2`", forward_reset(1, 2, 1)));
-    assert!(of("`tally topic skip --to 2`", Standstill::LogTruncated { at: one, start: two }));
-    assert!(of("`tally topic skip --to 1`", Standstill::BeyondLog { at: two, end: one }));
 }
 
 #[test]

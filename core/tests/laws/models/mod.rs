@@ -12,7 +12,7 @@ mod regrown;
 mod relay;
 mod rows;
 
-use tally_core::changes::{Body, Effect, Entry, Opened, Opening, Place, Section, Side};
+use tally_core::changes::{Body, Effect, Entry, Filter, Opened, Opening, Place, Section, Side};
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Sequence, Shard, StreamShard};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
@@ -40,6 +40,21 @@ fn number(sequence: Sequence) -> u8 {
 /// Returns the position after this many records.
 fn position(records: u8) -> Option<Sequence> {
     (records > 0).then(|| sequence(records))
+}
+
+/// Returns the last record that a reader has of the only open stream shard.
+fn reached(filter: &Filter) -> u8 {
+    filter.open_shards().find_map(|(_, reached)| reached).map_or(0, number)
+}
+
+/// Returns a stream shard.
+fn stream_shard(shard: usize) -> StreamShard {
+    StreamShard::from(["2024/a", "2024/b"][shard])
+}
+
+/// Returns a time of a world whose times are few.
+fn time(at: u8) -> UnixMillis {
+    UnixMillis(at.into())
 }
 
 /// Returns a row key of the likes of one post.

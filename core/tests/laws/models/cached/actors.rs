@@ -1,9 +1,9 @@
 //! The folds and readers of the model of the cache, which the explorer walks through in every order: each method adds
 //! the steps that are possible next. Where `obeys` returns no, a step breaks a rule, to show that the rule is needed.
 
-use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, Told};
+use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, TakeOverNumber, Told};
 
-use super::{Caching, Request, Rule, State, Step, stated, taken, value};
+use super::{Caching, Request, Rule, State, Step, id, stated, taken, value};
 
 /// A fold of the partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,38 +24,33 @@ pub(super) struct Fold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Reader {
     Idle,
+    /// Of two deployments: it has a standing of its own one, of this take-over, and no value.
+    Saw(TakeOverNumber),
     /// It will fill in the value that it has read after it got the token; a later read would only be newer.
     WillFill(FillToken, u8),
 }
 
-/// The answer of the cache to a fold.
-pub(super) enum Answer {
-    TakenOver { hold: Option<TakeOver>, last: u8 },
-    Told(Told),
-    Nothing,
-}
-
 impl Caching {
     pub(super) fn fold(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let fold = &state.folds[at];
+        let (of, fold) = (self.deployment(at), &state.folds[at]);
         if fold.at < self.changes {
             let mut after = state.clone();
-            let fold = &mut after.folds[at];
+            let (fold, table) = (&mut after.folds[at], &mut after.tables[of]);
             fold.at += 1;
-            let is_in = after.table >= fold.at;
+            let is_in = *table >= fold.at;
             // What is in the table already was read.
-            after.table = after.table.max(fold.at);
+            *table = fold.at.max(*table);
             if !is_in || self.obeys(Rule::ToldWhatIsIn) {
-                fold.untold = Some(after.table);
+                fold.untold = Some(*table);
             }
-            next.push((Step::Applies { fold: at }, after));
+            next.push((Step("applies", at), after));
         }
         if state.left.take_overs > 0 {
             let mut after = state.clone();
             after.left.take_overs -= 1;
             after.drawn += 1;
             let number = if self.obeys(Rule::NumbersDrawn) { after.drawn } else { fold.last };
-            self.sends(after, at, Request::TakeOver { number, at: fold.at }, next);
+            self.sends(after, at, Request::TakeOver { of, number, at: fold.at }, next);
         }
         if fold.hold.is_some() {
             self.tells(state, at, next);
@@ -81,7 +76,7 @@ impl Caching {
             let hold = after.folds[at].hold.as_mut().expect("who tells has a hold");
             let stamp = hold.stamp();
             let stamp = if self.obeys(Rule::SequenceCompared) { stamp } else { Stamp { from: 0, ..stamp } };
-            self.sends(after, at, Request::Tell { stamp, value, stated }, next);
+            self.sends(after, at, Request::Tell { of: self.deployment(at), stamp, value, stated }, next);
         }
     }
 
@@ -89,15 +84,14 @@ impl Caching {
     /// contents were decided when it was sent, so other steps in between would add nothing.
     fn sends(&self, state: State, at: usize, request: Request, next: &mut Vec<(Step, State)>) {
         let mut answered = state.clone();
-        let answer = self.arrives(&mut answered, request);
-        answered.folds[at].hears(request, &answer);
+        self.arrives(&mut answered, request, Some(at));
         if answered.left.copies > 0 {
             let mut again = answered.clone();
             again.left.copies -= 1;
             again.comes_late(request);
-            next.push((Step::Sends { fold: at, request, fate: "answered, and arrives again" }, again));
+            next.push((Step("is answered, and the request arrives again", at), again));
         }
-        next.push((Step::Sends { fold: at, request, fate: "answered" }, answered));
+        next.push((Step("is answered", at), answered));
         if state.left.given_up > 0 {
             let mut given_up = state;
             given_up.left.given_up -= 1;
@@ -105,108 +99,103 @@ impl Caching {
             if !self.obeys(Rule::UnansweredIsUntold) && matches!(request, Request::Tell { .. }) {
                 given_up.folds[at].untold = None;
             }
-            next.push((Step::Sends { fold: at, request, fate: "given up" }, given_up));
+            next.push((Step("gives a request up", at), given_up));
         }
     }
 
     pub(super) fn reader(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let mut after = state.clone();
-        let (copy, step): (_, fn(usize, bool) -> Step) = match state.readers[at] {
-            Reader::Idle if state.left.fills == 0 => return,
-            Reader::Idle => {
-                let (nonce, mut slot) = (after.left.fills, self.slot(state));
+        let (of, mut slot, mut after) = (self.deployment(at), self.slot(state), state.clone());
+        let (copy, step) = match state.readers[at] {
+            Reader::Idle if self.shared => {
+                if let Some(held) = slot.held.as_ref().filter(|held| held.taken.of == id(of) && slot.get(&()).is_none())
+                {
+                    after.readers[at] = Reader::Saw(held.taken.number);
+                    next.push((Step("looks", at), after));
+                }
+                return;
+            }
+            Reader::WillFill(token, value) => {
+                after.readers[at] = Reader::Idle;
+                let fill = Request::Fill { of, token, value };
+                self.arrives(&mut after, fill, None);
+                (fill, Step("fills", at))
+            }
+            _ if state.left.fills == 0 => return,
+            before => {
+                let nonce = after.left.fills;
                 after.left.fills -= 1;
                 let Some(token) = slot.begin_fill(&(), nonce.into()) else { return };
                 after.slot = self.slots.number(slot);
-                after.readers[at] = Reader::WillFill(token, state.table);
-                (Request::Begin { nonce }, |reader, again| Step::Begins { reader, again })
-            }
-            Reader::WillFill(token, value) => {
-                self.arrives(&mut after, Request::Fill { token, value });
-                after.readers[at] = Reader::Idle;
-                (Request::Fill { token, value }, |reader, again| Step::Fills { reader, again })
+                let is_of_another = matches!(before, Reader::Saw(number) if number != token.number());
+                let is_dropped = is_of_another && self.obeys(Rule::TokenCompared);
+                after.readers[at] = if is_dropped { Reader::Idle } else { Reader::WillFill(token, state.tables[of]) };
+                (Request::Begin { nonce }, Step("begins a fill", at))
             }
         };
         if after.left.copies > 0 {
             let mut again = after.clone();
             again.left.copies -= 1;
             again.comes_late(copy);
-            next.push((step(at, true), again));
+            next.push((step, again));
         }
-        next.push((step(at, false), after));
+        next.push((step, after));
     }
 
-    /// Lets a request reach the cache, and returns the answer.
-    pub(super) fn arrives(&self, state: &mut State, request: Request) -> Answer {
-        let mut slot = self.slot(state);
-        let answer = match request {
-            Request::TakeOver { number, at } => {
+    /// Lets a request reach the cache, and the fold that waits for it get the answer.
+    pub(super) fn arrives(&self, state: &mut State, request: Request, sender: Option<usize>) {
+        let (mut slot, fold) = (self.slot(state), sender.map(|at| &mut state.folds[at]));
+        match request {
+            Request::TakeOver { of, number, at } => {
                 let stored = slot.held.as_ref().map_or(0, |held| held.taken.number.0);
                 let counted = u8::try_from(stored).expect("numbers are few").max(number) + 1;
                 let (number, last) = if self.obeys(Rule::NumbersDrawn) { (number, 0) } else { (counted, counted) };
-                Answer::TakenOver { hold: slot.take_over(taken(number), &stated(at)), last }
-            }
-            Request::Tell { mut stamp, value: told, stated: place } => {
-                if let Some(held) = slot.held.as_ref().filter(|_| !self.obeys(Rule::WriterCompared)) {
-                    stamp.number = held.taken.number;
+                let hold = slot.take_over(taken(of, number), &stated(at));
+                if let Some(fold) = fold.filter(|_| hold.is_some()) {
+                    // The table has it, and the cache has nothing older.
+                    *fold = Fold { at: fold.at, untold: None, stated: at, hold, last };
                 }
+            }
+            Request::Tell { of, stamp, value: version, stated: place } => {
+                let held = slot.held.as_ref().filter(|_| !self.obeys(Rule::WriterCompared));
+                let number = held.map_or(stamp.number, |held| held.taken.number);
                 let before = slot.entries.get(&()).copied();
-                let values: Vec<_> = told.into_iter().map(|version| ((), value(version))).collect();
-                let told = slot.tell(stamp, &values, place.map(stated).as_ref());
+                let values: Vec<_> = version.into_iter().map(|version| ((), value(of, version))).collect();
+                let told = slot.tell(Stamp { number, ..stamp }, &values, place.map(stated).as_ref());
                 if let Some(token @ Entry::Filling(_)) = before.filter(|_| !self.obeys(Rule::WriteTakesToken)) {
                     slot.entries.insert((), token);
                 }
-                Answer::Told(told)
+                match (fold, told) {
+                    (Some(fold), Told::Written(_)) => fold.has_told(stamp, version, place),
+                    (Some(fold), Told::Lost) => fold.hold = None,
+                    (None, _) => {}
+                }
             }
-            Request::Begin { nonce } => {
-                slot.begin_fill(&(), nonce.into());
-                Answer::Nothing
-            }
-            Request::Fill { token, value: version } => {
-                let filled = token.filled(value(version));
+            Request::Begin { nonce } => _ = slot.begin_fill(&(), nonce.into()),
+            Request::Fill { of, token, value: version } => {
+                let value = value(of, version);
                 match slot.entries.get(&()).copied() {
-                    _ if !self.obeys(Rule::FillNeedsToken) => _ = slot.entries.insert((), filled),
-                    Some(Entry::Filling(there)) if self.is_same(there, token) => {
-                        slot.fill(&(), there, value(version));
-                    }
+                    _ if !self.obeys(Rule::FillNeedsToken) => _ = slot.entries.insert((), token.filled(value)),
+                    Some(Entry::Filling(there)) if self.is_same(there, token) => _ = slot.fill(&(), there, value),
                     _ => {}
                 }
-                Answer::Nothing
             }
-        };
+        }
         state.slot = self.slots.number(slot);
-        answer
     }
 
     /// Returns whether a fill with one token may use another one.
     fn is_same(&self, there: FillToken, token: FillToken) -> bool {
-        let of_one_take_over = there.filled(value(0)) == token.filled(value(0));
-        let is_similar = of_one_take_over && there.nonce() == token.nonce();
+        let is_similar = (there.number(), there.nonce()) == (token.number(), token.nonce());
         there == token || is_similar && !self.obeys(Rule::TokenNamesSequence)
     }
 }
 
 impl Fold {
-    fn hears(&mut self, request: Request, answer: &Answer) {
-        match (request, answer) {
-            (Request::TakeOver { at, .. }, Answer::TakenOver { hold: Some(hold), last }) => {
-                self.last = *last;
-                self.hold = Some(hold.clone());
-                self.stated = at;
-                // The table has it, and the cache has nothing older.
-                self.untold = None;
-            }
-            (Request::Tell { .. }, Answer::Told(Told::Lost)) => self.hold = None,
-            (Request::Tell { stamp, value, stated }, Answer::Told(Told::Written(_))) => {
-                if let Some(hold) = &mut self.hold {
-                    hold.answered(stamp);
-                }
-                if value.is_some() {
-                    self.untold = None;
-                }
-                self.stated = stated.unwrap_or(self.stated);
-            }
-            _ => {}
+    fn has_told(&mut self, stamp: Stamp, value: Option<u8>, stated: Option<u8>) {
+        if let Some(hold) = &mut self.hold {
+            hold.answered(stamp);
         }
+        self.untold = self.untold.filter(|_| value.is_none());
+        self.stated = stated.unwrap_or(self.stated);
     }
 }

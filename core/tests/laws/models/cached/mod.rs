@@ -4,15 +4,17 @@
 //! The cache is the production `Slot`. There is one counter, and each position of the log changes it. A request may
 //! arrive after its sender has given it up, and twice. The value that a reader gets contains every change before the
 //! standing beside it. That an answer made of two such is right, the model [`honest`](super::honest) holds.
+//!
+//! In some worlds the two folds and the two readers belong to two deployments with one prefix on one Redis, each with a
+//! table of its own. A reader gets values of its own deployment only.
 
 mod actors;
-mod deployments;
 mod tests;
 
-use tally_core::cached::{Entry, FillToken, Held, Slot, Stamp, StandingAt, TakeOverNumber, Taken, Value};
+use tally_core::cached::{Entry, FillToken, Slot, Stamp, StandingAt, TakeOverNumber, Taken, Value};
 use tally_core::changes::{DeploymentId, Place, Standing};
 
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 use actors::{Fold, Reader};
 
@@ -40,6 +42,10 @@ enum Rule {
     WriteTakesToken,
     /// A token contains the sequence number at which it was given.
     TokenNamesSequence,
+    /// A standing of another deployment counts as absent for readers.
+    DeploymentCompared,
+    /// A reader drops a token of another take-over than that of the standing it has.
+    TokenCompared,
 }
 
 /// How often each fault may happen.
@@ -57,6 +63,8 @@ struct Left {
 struct Caching {
     changes: u8,
     readers: usize,
+    /// Whether each fold and each reader belongs to a deployment of its own.
+    shared: bool,
     left: Left,
     removed: Option<Rule>,
     slots: Interned<Slot<()>>,
@@ -64,8 +72,8 @@ struct Caching {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    /// The version of the counter in the table: everything before that position is included.
-    table: u8,
+    /// The version of the counter in the table of each deployment: everything before that position is included.
+    tables: [u8; 2],
     slot: Number,
     /// The contents after a failover.
     replica: Number,
@@ -80,35 +88,27 @@ struct State {
 /// A request to the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Request {
-    TakeOver { number: u8, at: u8 },
-    Tell { stamp: Stamp, value: Option<u8>, stated: Option<u8> },
+    TakeOver { of: usize, number: u8, at: u8 },
+    Tell { of: usize, stamp: Stamp, value: Option<u8>, stated: Option<u8> },
     Begin { nonce: u8 },
-    Fill { token: FillToken, value: u8 },
-}
-
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Applies { fold: usize },
-    Sends { fold: usize, request: Request, fate: &'static str },
-    LandsLate(Request),
-    Begins { reader: usize, again: bool },
-    Fills { reader: usize, again: bool },
-    Replicates,
-    FailsOver,
-    Expires { standing: bool },
+    Fill { of: usize, token: FillToken, value: u8 },
 }
 
 fn place(at: u8) -> Place {
     Place::from_stored(at.into())
 }
 
-fn value(version: u8) -> Value {
-    Value { version: place(version), ..Value::default() }
+/// The likes tell which deployment wrote the value.
+fn value(of: usize, version: u8) -> Value {
+    Value { likes: i64::from(of == 1), version: place(version), ..Value::default() }
 }
 
-fn taken(number: u8) -> Taken {
-    Taken { of: DeploymentId("own".into()), number: TakeOverNumber(number.into()) }
+fn taken(of: usize, number: u8) -> Taken {
+    Taken { of: id(of), number: TakeOverNumber(number.into()) }
+}
+
+fn id(of: usize) -> DeploymentId {
+    DeploymentId(["a", "b"][of].into())
 }
 
 fn stated(at: u8) -> StandingAt {
@@ -117,15 +117,16 @@ fn stated(at: u8) -> StandingAt {
 
 impl Caching {
     fn new(changes: u8, readers: usize, left: Left) -> Self {
-        Self { changes, readers, left, removed: None, slots: Interned::default() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
+        Self { changes, readers, shared: false, left, removed: None, slots: Interned::default() }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
         self.removed != Some(rule)
+    }
+
+    /// Returns the deployment of the nth fold or reader.
+    fn deployment(&self, nth: usize) -> usize {
+        if self.shared { nth } else { 0 }
     }
 
     fn slot(&self, state: &State) -> Slot<()> {
@@ -145,26 +146,26 @@ impl Caching {
         let slot = self.slots.get(state.slot);
         let with = |slot: Slot<()>| State { slot: self.slots.number(slot), ..state.clone() };
         if slot.held.is_some() {
-            next.push((Step::Expires { standing: true }, with(Slot { held: None, ..(*slot).clone() })));
+            next.push((Step("the standing expires", 0), with(Slot { held: None, ..(*slot).clone() })));
         }
         if !slot.entries.is_empty() {
             let entries = std::collections::BTreeMap::new();
-            next.push((Step::Expires { standing: false }, with(Slot { entries, ..(*slot).clone() })));
+            next.push((Step("the value expires", 0), with(Slot { entries, ..(*slot).clone() })));
         }
         if state.left.failovers > 0 {
-            next.push((Step::Replicates, State { replica: state.slot, ..state.clone() }));
+            next.push((Step("replicates", 0), State { replica: state.slot, ..state.clone() }));
             let mut after = State { slot: state.replica, ..state.clone() };
             after.left.failovers -= 1;
             if after.left.failovers == 0 {
                 after.replica = self.slots.number(Slot::default());
             }
-            next.push((Step::FailsOver, after));
+            next.push((Step("fails over", 0), after));
         }
         for (nth, request) in state.late.iter().enumerate() {
             let mut after = state.clone();
             after.late.remove(nth);
-            self.arrives(&mut after, *request);
-            next.push((Step::LandsLate(*request), after));
+            self.arrives(&mut after, *request, None);
+            next.push((Step("lands late", 0), after));
         }
     }
 }
@@ -178,12 +179,11 @@ impl State {
 
 impl Model for Caching {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let slot = self.slots.number(Slot::default());
-        vec![State {
-            table: 0,
+        State {
+            tables: [0, 0],
             slot,
             replica: slot,
             folds: [Fold::default(), Fold::default()],
@@ -191,7 +191,7 @@ impl Model for Caching {
             late: Vec::new(),
             drawn: 0,
             left: self.left,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
@@ -202,8 +202,8 @@ impl Model for Caching {
             self.reader(state, at, next);
         }
         self.environment(state, next);
-        for (_, state) in next {
-            // Actors of one kind are interchangeable.
+        for (_, state) in next.iter_mut().filter(|_| !self.shared) {
+            // Actors of one kind and deployment are interchangeable.
             state.folds.sort_unstable();
             state.readers.sort_unstable();
         }
@@ -212,20 +212,29 @@ impl Model for Caching {
     fn violation(&self, state: &State) -> Option<&'static str> {
         let slot = self.slots.get(state.slot);
         let held = slot.held.as_ref()?;
-        if held.stated.at > place(state.table) {
-            return Some(AHEAD);
-        }
-        let missing = self.got(&slot).is_some_and(|value| value.version < held.stated.at);
-        missing.then_some(MISSING)
+        let found = self.got(&slot);
+        let counts = |of: &usize| held.taken.of == id(*of) || !self.obeys(Rule::DeploymentCompared);
+        (0..=usize::from(self.shared)).filter(counts).find_map(|of| {
+            let claims = [
+                (held.stated.at > place(state.tables[of]), AHEAD),
+                (found.is_some_and(|found| found.likes != value(of, 0).likes), FOREIGN),
+                (found.is_some_and(|found| found.version < held.stated.at), MISSING),
+            ];
+            claims.into_iter().find_map(|(is_broken, law)| is_broken.then_some(law))
+        })
     }
 
     fn is_goal(&self, state: &State) -> bool {
         let slot = self.slots.get(state.slot);
-        let last = place(self.changes);
-        let is_last = |held: &Held| held.stated.at == last && held.sequence > 0;
-        slot.held.as_ref().is_some_and(is_last) && slot.get(&()).is_some_and(|value| value.version == last)
+        let (Some(held), Some(value)) = (&slot.held, slot.get(&())) else { return false };
+        if self.shared {
+            // A deployment has taken the cache over although another one is further.
+            return held.taken.of == id(0) && held.stated.at < place(state.tables[1]);
+        }
+        [held.stated.at, value.version] == [place(self.changes); 2] && held.sequence > 0
     }
 }
 
 const AHEAD: &str = "a standing is ahead of the table";
+const FOREIGN: &str = "a reader gets what another deployment has counted";
 const MISSING: &str = "a value misses a change before the place of its standing";

@@ -1,6 +1,6 @@
 //! Tests of the model of the cache: the law holds, and each rule is necessary.
 
-use super::{Caching, Left, MISSING, Rule};
+use super::{AHEAD, Caching, FOREIGN, Left, MISSING, Rule};
 use crate::explore::{bounds, breaks, holds};
 
 const CALM: Left = Left { take_overs: 2, fills: 1, failovers: 0, given_up: 0, copies: 0 };
@@ -29,6 +29,25 @@ fn no_value_is_older_than_its_standing_if_requests_arrive_twice() {
     holds(&Caching::new(2, 1, bounds(COPY, Left { failovers: 1, fills: 2, ..COPY })));
 }
 
+/// Returns a world of two deployments.
+fn sharing(changes: u8, left: Left) -> Caching {
+    Caching { shared: true, ..Caching::new(changes, 2, left) }
+}
+
+#[test]
+fn no_reader_gets_what_another_deployment_counted() {
+    holds(&sharing(2, Left { take_overs: 3, fills: bounds(1, 2), ..CALM }));
+    holds(&sharing(bounds(1, 2), GIVEN_UP));
+}
+
+#[test]
+fn each_rule_between_deployments_is_necessary() {
+    for (rule, law) in [(Rule::DeploymentCompared, AHEAD), (Rule::TokenCompared, FOREIGN)] {
+        println!("without {rule:?}");
+        breaks(&Caching { removed: Some(rule), ..sharing(2, CALM) }, law);
+    }
+}
+
 #[test]
 fn each_rule_of_the_cache_is_necessary() {
     for (rule, left, otherwise) in [
@@ -44,6 +63,6 @@ fn each_rule_of_the_cache_is_necessary() {
         (Rule::TokenNamesSequence, COPY, "a late copy restores a token"),
     ] {
         println!("without {rule:?} {otherwise}");
-        breaks(&Caching::new(2, 1, left).without(rule), MISSING);
+        breaks(&Caching { removed: Some(rule), ..Caching::new(2, 1, left) }, MISSING);
     }
 }

@@ -5,16 +5,14 @@
 //! was sent may be carried out at any later time, any number of times, with or without an answer; a value that was
 //! read may have changed before it is heard.
 
-mod consumer;
 mod tests;
 
 use std::collections::BTreeSet;
 
-use tally_core::register::{Adding, Cell, Progress, Version};
+use tally_core::register::{Adding, Cell, Progress, Step as Ask, Version};
 use tally_core::topic::Offset;
 
-use self::consumer::Consumer;
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 
 /// A rule that a mutant breaks.
@@ -30,6 +28,22 @@ enum Rule {
 type Update = (Option<Cell>, Cell);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Consumer {
+    progress: Number,
+    adding: Number,
+    asked: Asked,
+}
+
+/// The request that a consumer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    Nothing,
+    The(Ask),
+    /// The cell as it was read; it may have changed since.
+    Seen(Option<Cell>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     cell: Option<Cell>,
     committed: u8,
@@ -38,20 +52,6 @@ struct State {
     /// The updates that may still be carried out.
     copies: Number,
     resets: u8,
-}
-
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "steps are read in traces")]
-enum Step {
-    Arrive { update: Update },
-    TakeOver,
-    Reset,
-    Take { consumer: usize },
-    Ask { consumer: usize },
-    Answer { consumer: usize },
-    Hear { consumer: usize },
-    Miss { consumer: usize },
-    Commit { to: u8 },
 }
 
 #[derive(Default)]
@@ -69,10 +69,6 @@ impl Cells {
         Self { events, resets, ..Self::default() }
     }
 
-    fn without(self, removed: Rule) -> Self {
-        Self { removed: Some(removed), ..self }
-    }
-
     fn obeys(&self, rule: Rule) -> bool {
         self.removed != Some(rule)
     }
@@ -85,28 +81,114 @@ impl Cells {
         }
         is_admitted
     }
+
+    /// Returns a consumer to which the partition was just assigned.
+    fn begin(&self, at: u8) -> Consumer {
+        let progress = self.progresses.number(Progress::new(Offset(at.into())));
+        Consumer { progress, adding: self.addings.number(Adding::default()), asked: Asked::Nothing }
+    }
+
+    /// Adds the possible steps of a consumer.
+    fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let before = state.consumers[i];
+        let progress = self.progresses.get(before.progress);
+        let mut go = |step, act: &dyn Fn(&mut State)| {
+            let mut after = *state;
+            act(&mut after);
+            next.push((step, after));
+        };
+        if progress.next() < Offset(self.events.into()) {
+            go(Step("takes", i), &|after| self.take(after, i, progress.next()));
+        }
+        match before.asked {
+            Asked::Nothing => go(Step("asks", i), &|after| self.ask(after, i)),
+            Asked::The(ask) => {
+                go(Step("is answered", i), &|after| self.answer(after, i, ask));
+                go(Step("misses the answer", i), &|after| {
+                    self.act(after, i, |adding| {
+                        adding.unclear();
+                        Vec::new()
+                    });
+                });
+            }
+            Asked::Seen(cell) => {
+                go(Step("hears", i), &|after| self.act(after, i, |adding| adding.read(cell).collect()));
+            }
+        }
+        let finished = if self.obeys(Rule::FinishedOnly) { progress.committable() } else { progress.next() };
+        let to = u8::try_from(finished.0).expect("few events");
+        if i == 0 && to > state.committed {
+            go(Step("commits", usize::from(to)), &|after| after.committed = to);
+        }
+    }
+
+    fn take(&self, state: &mut State, i: usize, offset: Offset) {
+        let consumer = &mut state.consumers[i];
+        let is_in =
+            self.addings.update(&mut consumer.adding, |adding| adding.take(version(offset.0), amount(offset.0)));
+        self.progresses.update(&mut consumer.progress, |progress| {
+            progress.take_elsewhere(offset);
+            if is_in {
+                progress.finish(offset);
+            }
+        });
+    }
+
+    fn ask(&self, state: &mut State, i: usize) {
+        let consumer = &mut state.consumers[i];
+        let Some(ask) = self.addings.update(&mut consumer.adding, Adding::step) else { return };
+        consumer.asked = Asked::The(ask);
+        if let Ask::Update { from, to } = ask {
+            self.copies.update(&mut state.copies, |copies| _ = copies.insert((from, to)));
+        }
+    }
+
+    /// Lets the store carry out the request.
+    fn answer(&self, state: &mut State, i: usize, ask: Ask) {
+        match ask {
+            Ask::Read => state.consumers[i].asked = Asked::Seen(state.cell),
+            Ask::Update { from, to } => {
+                let is_stored = self.carry_out(&mut state.cell, (from, to));
+                let stands = state.cell;
+                self.act(state, i, |adding| match is_stored {
+                    true => adding.stored().collect(),
+                    false => adding.read(stands).collect(),
+                });
+            }
+        }
+    }
+
+    /// Lets the consumer get an answer, or learn that there is none. The events that are in the cell are finished then.
+    fn act(&self, state: &mut State, i: usize, act: impl FnOnce(&mut Adding) -> Vec<Offset>) {
+        let consumer = &mut state.consumers[i];
+        let is_in = self.addings.update(&mut consumer.adding, act);
+        self.progresses.update(&mut consumer.progress, |progress| {
+            is_in.into_iter().for_each(|offset| progress.finish(offset));
+        });
+        consumer.asked = Asked::Nothing;
+    }
 }
 
 impl Model for Cells {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let copies = self.copies.number(BTreeSet::new());
         let consumers = [self.begin(0), self.begin(self.events)];
-        vec![State { cell: None, committed: 0, consumers, copies, resets: self.resets }]
+        State { cell: None, committed: 0, consumers, copies, resets: self.resets }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for update in self.copies.get(state.copies).iter() {
             let mut arrived = *state;
             self.carry_out(&mut arrived.cell, *update);
-            next.push((Step::Arrive { update: *update }, arrived));
+            next.push((Step("arrives", 0), arrived));
         }
-        next.push((Step::TakeOver, State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state }));
+        let consumers = [self.begin(state.committed), state.consumers[0]];
+        next.push((Step("takes over", 0), State { consumers, ..*state }));
         if state.resets > 0 && state.committed > 0 {
             let consumers = [self.begin(0), state.consumers[1]];
-            next.push((Step::Reset, State { committed: 0, consumers, resets: state.resets - 1, ..*state }));
+            next.push((Step("is reset", 0), State { committed: 0, consumers, resets: state.resets - 1, ..*state }));
         }
         for consumer in 0..2 {
             self.consumer(state, consumer, next);

@@ -11,10 +11,10 @@ fn each_event_is_added_exactly_once_across_crashes_zombies_and_replays() {
 
 #[test]
 fn an_update_that_is_not_compared_takes_a_cell_back() {
-    breaks(&Cells::new(2, 0).without(Rule::ToCompared), LOST);
+    breaks(&Cells { removed: Some(Rule::ToCompared), ..Cells::new(2, 0) }, LOST);
 }
 
 #[test]
 fn a_commit_beyond_an_event_that_is_not_in_the_cell_loses_it() {
-    breaks(&Cells::new(1, 0).without(Rule::FinishedOnly), LOST);
+    breaks(&Cells { removed: Some(Rule::FinishedOnly), ..Cells::new(1, 0) }, LOST);
 }

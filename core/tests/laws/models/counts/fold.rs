@@ -27,19 +27,23 @@ impl Counts {
                 state.worse |= self.is_worse(&state, reader, counter, message);
                 state.counter = counter;
                 state.folds[i] = Fold { reader, known: counter };
-                next.push((Step::Write { fold: i }, state));
+                next.push((Step("writes", i), state));
             } else {
                 state.folds[i].known = state.counter;
-                next.push((Step::ReadAgain { fold: i }, state));
+                next.push((Step("reads again", i), state));
             }
         }
         if reader.at > state.check.at && self.needs_check(state) {
-            next.push((Step::StorePlace { fold: i }, State { check: reader, ..*state }));
+            next.push((Step("stores its place", i), State { check: reader, ..*state }));
         }
-        let reader = if self.obeys(Rule::FilterStored) { state.check } else { self.unfiltered(state.check) };
+        let mut reader = state.check;
+        if !self.obeys(Rule::FilterStored) {
+            // The filter of the log's beginning.
+            reader.filter = self.opened().1.filter;
+        }
         let mut state = *state;
         state.folds[i] = Fold { reader, known: state.counter };
-        next.push((Step::Restart { fold: i }, state));
+        next.push((Step("restarts", i), state));
         if state.left.jumps > 0 {
             self.jump(&state, i, next);
         }
@@ -58,7 +62,7 @@ impl Counts {
             let [last, _] = state.jumped.losses;
             after.jumped =
                 Jumped { losses: [Some(number), last.filter(|last| *last != number)], named: false, ..state.jumped };
-            next.push((Step::Jump { fold: i, to }, after));
+            next.push((Step("jumps", i), after));
         }
     }
 
@@ -74,7 +78,7 @@ impl Counts {
         if matches!(item(&self.messages.get(message)), Some(Item::Entry(_))) {
             let left = Budget { ends: state.left.ends - 1, ..state.left };
             let lost = State { log: self.without_end(state.log), late: Some((known, counter)), left, ..*state };
-            next.push((Step::LogLosesEnd { fold: i }, lost));
+            next.push((Step("the log loses its end", i), lost));
         }
     }
 
@@ -82,7 +86,7 @@ impl Counts {
     pub(super) fn write_late(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if let Some((known, written)) = state.late {
             let counter = if self.admits(state.counter, known) { written } else { state.counter };
-            next.push((Step::WriteLate, State { counter, late: None, ..*state }));
+            next.push((Step("writes late", 0), State { counter, late: None, ..*state }));
         }
     }
 
@@ -108,11 +112,6 @@ impl Counts {
             reader
         });
         Fold { reader, known }
-    }
-
-    /// Returns the position with the filter of the log's beginning.
-    fn unfiltered(&self, reader: Reader) -> Reader {
-        Reader { filter: self.opened().1.filter, ..reader }
     }
 
     /// Returns the counter after what was accepted at `at` is applied to it, if it changes.

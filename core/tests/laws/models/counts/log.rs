@@ -1,11 +1,11 @@
 //! The log of the model, and what its readers accept of it.
 
 use tally_core::changes::{Body, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section};
-use tally_core::ids::{CounterKind, Sequence};
+use tally_core::ids::CounterKind;
 use tally_core::time::UnixMillis;
 
-use super::super::{number, offset, opened, place, position, sections, sequence, weighed};
-use super::{Counts, MEMBERS, Record, Rule, Stream, key, shard};
+use super::super::{offset, opened, place, position, reached, sections, sequence, stream_shard, time, weighed};
+use super::{Counts, MEMBERS, Record, Rule, Stream, key};
 use crate::intern::Number;
 
 /// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the
@@ -54,7 +54,7 @@ pub(super) struct Known {
 impl Counts {
     /// Returns a log in which the stream shard is announced, and a reader of all of it.
     pub(super) fn opened(&self) -> (Number, Reader) {
-        let opened = self.message(opened([shard()]));
+        let opened = self.message(opened([stream_shard(0)]));
         let log = self.append(self.logs.number(Log::default()), opened);
         (log, Reader { at: 1, filter: self.end(log) })
     }
@@ -71,8 +71,8 @@ impl Counts {
         self.sections.get((at, record, before), || {
             let entries: Vec<Entry> = record.map(|record| self.entry(at, record, before)).into_iter().collect();
             let to = at + u8::from(has_entry);
-            let fed = Some(UnixMillis(to.into()));
-            let section = Section { shard: shard(), back: position(at), to: position(to), fed, entries };
+            let fed = Some(time(to));
+            let section = Section { shard: stream_shard(0), back: position(at), to: position(to), fed, entries };
             self.message(sections(vec![section]))
         })
     }
@@ -84,7 +84,7 @@ impl Counts {
                 weighed(&key(), MEMBERS[usize::from(member)], [before, 1 - before], at + 1)
             }
             Record::Marker(recount) => {
-                let effect = Effect::Marked(nonce(recount));
+                let effect = Effect::Marked(Nonce(recount.into()));
                 Entry { key: key(), effect, second: 0, sequence: sequence(at + 1) }
             }
         }
@@ -92,7 +92,7 @@ impl Counts {
 
     /// Returns the announcement of the `nth` loss: of the record at `at`, which was not read.
     pub(super) fn lost(&self, nth: u8, at: u8) -> Number {
-        let next = Some((shard(), sequence(at + 2)));
+        let next = Some((stream_shard(0), sequence(at + 2)));
         self.message(Body::Lost(Lost { number: LossNumber(nth.into()), next }))
     }
 
@@ -142,7 +142,7 @@ impl Counts {
         let mut message = message.clone();
         match &mut message.body {
             Body::Sections { sections, .. } if !self.obeys(Rule::BackLink) => {
-                let reached = reached(filter);
+                let reached = position(reached(filter));
                 sections.iter_mut().for_each(|section| section.back = section.back.min(reached));
             }
             Body::Lost(lost) if !self.obeys(Rule::Raised) => lost.next = None,
@@ -158,7 +158,7 @@ impl Counts {
     pub(super) fn known(&self, filter: Number) -> Known {
         self.knowledge.get(filter, || {
             let filter = self.filters.get(filter);
-            Known { reached: reached(&filter).map_or(0, number), loss: filter.loss().map(offset) }
+            Known { reached: reached(&filter), loss: filter.loss().map(offset) }
         })
     }
 
@@ -171,14 +171,6 @@ impl Counts {
             served.exact.then(|| u8::try_from(served.as_of.0).expect("times are small"))
         })
     }
-}
-
-pub(super) fn nonce(recount: u8) -> Nonce {
-    Nonce(recount.into())
-}
-
-fn reached(filter: &Filter) -> Option<Sequence> {
-    filter.open_shards().find_map(|(_, reached)| reached)
 }
 
 /// Returns the accepted item of a message.

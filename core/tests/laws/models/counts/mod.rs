@@ -18,7 +18,7 @@ mod tests;
 
 use tally_core::changes::{Body, Filter, LossNumber, Message, Place};
 use tally_core::fold::Counter;
-use tally_core::ids::{RowKey, Shard, StreamShard};
+use tally_core::ids::{RowKey, Shard};
 use tally_core::recount::Key;
 
 use self::fold::Fold;
@@ -26,7 +26,7 @@ use self::log::{Known, Log, Read, Reader};
 use self::recount::{Recount, Since};
 use self::stream::{Record, Stream};
 use super::likes;
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 
 const MEMBERS: [&str; 2] = ["a", "b"];
@@ -67,15 +67,6 @@ enum Rule {
     LateAwaited,
 }
 
-/// The value that an edit by hand increments.
-#[derive(Clone, Copy, Default, PartialEq)]
-enum Edit {
-    Total,
-    Part,
-    #[default]
-    Both,
-}
-
 /// How often each thing may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Budget {
@@ -106,7 +97,8 @@ struct Counts {
     recounts: usize,
     /// The initial error of the counter.
     error: i64,
-    edit: Edit,
+    /// What an edit by hand adds to the total and to the shard.
+    edit: [i64; 2],
     removed: &'static [Rule],
     messages: Interned<Message>,
     logs: Interned<Log>,
@@ -156,39 +148,9 @@ struct Jumped {
     times: u8,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Change { member: usize },
-    Send { relay: usize },
-    Restate,
-    AnnounceTrimmed { record: u8 },
-    LogLosesIt,
-    StoreFed,
-    TakeOver { from: u8 },
-    Write { fold: usize },
-    ReadAgain { fold: usize },
-    StorePlace { fold: usize },
-    Restart { fold: usize },
-    Jump { fold: usize, to: u8 },
-    NameLosses,
-    LogLosesEnd { fold: usize },
-    WriteLate,
-    Edit,
-    Begin { recount: usize },
-    ReadRow { recount: usize },
-    FindEqual { recount: usize },
-    FindDifference { recount: usize, add: i64 },
-    Correct { recount: usize },
-}
-
 impl Counts {
     fn new(budget: Budget, recounts: usize) -> Self {
         Self { budget, recounts, ..Self::default() }
-    }
-
-    fn without(self, removed: &'static [Rule]) -> Self {
-        Self { removed, ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -201,17 +163,17 @@ impl Counts {
         if at < state.stream.len() && (holds || state.left.moves < self.budget.moves) {
             let mut sent = *state;
             sent.relays[i] += 1;
-            self.send(Step::Send { relay: i }, sent, self.section(state.stream, at, true), next);
+            self.send(Step("sends", i), sent, self.section(state.stream, at, true), next);
         }
         // The statement of every second contains nothing new unless something is missing.
         if at > self.known(self.end(state.log)).reached {
-            self.send(Step::Restate, *state, self.section(state.stream, at, false), next);
+            self.send(Step("states again", 0), *state, self.section(state.stream, at, false), next);
         }
         if !holds || !state.left.needs_fed() {
             return;
         }
         if at > state.fed {
-            next.push((Step::StoreFed, State { fed: at, ..*state }));
+            next.push((Step("stores fed", 0), State { fed: at, ..*state }));
         }
         let unread = at == state.fed && at < state.stream.len() && state.relays[1 - i] <= at;
         if unread && state.left.losses > 0 {
@@ -219,25 +181,16 @@ impl Counts {
             (trimmed.relays[i], trimmed.fed) = (at + 1, at + 1);
             trimmed.left.losses -= 1;
             let message = self.lost(state.left.losses, at);
-            self.send(Step::AnnounceTrimmed { record: at }, trimmed, message, next);
+            self.send(Step("announces a trimmed record", usize::from(at)), trimmed, message, next);
         }
     }
 
     fn send(&self, step: Step, state: State, message: Number, next: &mut Vec<(Step, State)>) {
         if state.left.holes > 0 {
             let left = Budget { holes: state.left.holes - 1, ..state.left };
-            next.push((Step::LogLosesIt, State { left, ..state }));
+            next.push((Step("the log loses it", 0), State { left, ..state }));
         }
         next.push((step, State { log: self.append(state.log, message), ..state }));
-    }
-
-    fn take_over(&self, state: &State, next: &mut Vec<(Step, State)>) {
-        let sent = state.relays[0].max(state.relays[1]);
-        let from = if self.obeys(Rule::BeginsAtFed) { state.fed } else { state.stream.len().min(sent + 1) };
-        let mut moved = State { holder: 1 - state.holder, ..*state };
-        moved.relays[usize::from(moved.holder)] = from;
-        moved.left.moves -= 1;
-        next.push((Step::TakeOver { from }, moved));
     }
 
     /// Unifies states that are equivalent: each fold has skipped what changes nothing, pairs are in one order, and
@@ -266,15 +219,6 @@ impl Counts {
     /// Returns whether every error was announced. An initial error and an edit by hand were not.
     fn may_be_exact(&self, state: &State) -> bool {
         self.error == 0 && state.left.edits == self.budget.edits
-    }
-
-    fn edited(&self, state: &State) -> State {
-        let mut edited = State { left: Budget { edits: state.left.edits - 1, ..state.left }, ..*state };
-        self.counters.update(&mut edited.counter, |counter| {
-            counter.likes += i64::from(self.edit != Edit::Part);
-            *counter.parts.entry(Shard::FIRST).or_default() += i64::from(self.edit != Edit::Total);
-        });
-        edited
     }
 
     /// Returns whether all of the stream is in the log, all of the log in the counter, and no recount is running.
@@ -326,14 +270,13 @@ impl Counts {
 
 impl Model for Counts {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let (log, reader) = self.opened();
         let parts = [(Shard::FIRST, self.error)].into_iter().filter(|(_, part)| *part != 0).collect();
         let counter = Counter { likes: self.error, parts, ..Counter::default() };
         let counter = self.counters.number(counter);
-        vec![State {
+        State {
             stream: Stream::default(),
             relays: [0, 0],
             holder: 0,
@@ -347,7 +290,7 @@ impl Model for Counts {
             jumped: Jumped::default(),
             late: None,
             worse: false,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
@@ -355,20 +298,30 @@ impl Model for Counts {
             let left = Budget { changes: state.left.changes - 1, ..state.left };
             for member in 0..2 {
                 let stream = state.stream.with(Record::Change(short(member)));
-                next.push((Step::Change { member }, State { stream, left, ..*state }));
+                next.push((Step("changes", member), State { stream, left, ..*state }));
             }
         }
         if state.left.moves > 0 {
-            self.take_over(state, next);
+            let sent = state.relays[0].max(state.relays[1]);
+            let from = if self.obeys(Rule::BeginsAtFed) { state.fed } else { state.stream.len().min(sent + 1) };
+            let mut moved = State { holder: 1 - state.holder, ..*state };
+            moved.relays[usize::from(moved.holder)] = from;
+            moved.left.moves -= 1;
+            next.push((Step("takes over", usize::from(from)), moved));
         }
         if state.jumped != Jumped::default() && !state.jumped.named {
             let losses = state.jumped.losses.into_iter().flatten().collect();
             let message = self.message(Body::Sections { sections: Vec::new(), losses });
             let jumped = Jumped { named: true, times: state.jumped.times + 1, ..state.jumped };
-            next.push((Step::NameLosses, State { log: self.append(state.log, message), jumped, ..*state }));
+            next.push((Step("names losses", 0), State { log: self.append(state.log, message), jumped, ..*state }));
         }
         if state.left.edits > 0 {
-            next.push((Step::Edit, self.edited(state)));
+            let mut edited = State { left: Budget { edits: state.left.edits - 1, ..state.left }, ..*state };
+            self.counters.update(&mut edited.counter, |counter| {
+                counter.likes += self.edit[0];
+                *counter.parts.entry(Shard::FIRST).or_default() += self.edit[1];
+            });
+            next.push((Step("edits", 0), edited));
         }
         self.write_late(state, next);
         for i in 0..2 {
@@ -411,11 +364,6 @@ impl Model for Counts {
 /// Returns the row key whose rows are counted.
 fn key() -> RowKey {
     likes("p", Shard::FIRST)
-}
-
-/// Returns the stream shard.
-fn shard() -> StreamShard {
-    StreamShard::from("2024/s")
 }
 
 fn short(number: usize) -> u8 {

@@ -1,12 +1,12 @@
 //! A recount of the row key.
 
-use tally_core::changes::{Amend, Body, Filter, Item, Place};
-use tally_core::ids::{MemberKey, Shard};
+use tally_core::changes::{Body, Filter, Item, Nonce, Place};
+use tally_core::ids::MemberKey;
 use tally_core::recount::Key;
 use tally_core::weight::Weight;
 
 use super::super::place;
-use super::log::{Reader, item, nonce};
+use super::log::{Reader, item};
 use super::{Counts, MEMBERS, Record, Rule, State, Step, key, short};
 use crate::intern::Number;
 
@@ -51,36 +51,32 @@ impl Counts {
             // Recounts only differ in their marker, so the first to begin is the first one.
             Recount::Idle if i == 0 || state.recounts[i - 1] != Recount::Idle => {
                 if let Some(look) = self.begin(state) {
-                    go(Step::Begin { recount: i }, Recount::Begun(look), state);
+                    go(Step("begins", i), Recount::Begun(look), state);
                 }
             }
             Recount::Begun(look) => {
-                go(Step::ReadRow { recount: i }, Recount::HalfRead(self.row(look, state, 0)), state);
+                go(Step("reads a row", i), Recount::HalfRead(self.row(look, state, 0)), state);
             }
             Recount::HalfRead(look) => {
                 let look = self.marked(self.row(look, state, 1), state, i);
                 let stream = state.stream.with(Record::Marker(short(i)));
-                go(Step::ReadRow { recount: i }, Recount::Marked(look), &State { stream, ..*state });
+                go(Step("reads a row", i), Recount::Marked(look), &State { stream, ..*state });
             }
             Recount::Marked(look) => {
                 let key = self.keys.get(self.followed(look, state.log));
                 if key.is_complete() || !self.obeys(Rule::MarkerAwaited) {
                     match key.compare(&self.counters.get(state.counter), Place::default()) {
-                        None => go(Step::FindEqual { recount: i }, Recount::Done(look.since), state),
+                        None => go(Step("finds it equal", i), Recount::Done(look.since), state),
                         Some(correction) => {
-                            let add = match correction.parts[&Shard::FIRST] {
-                                Amend::Add(add) => add,
-                                Amend::Doubt => 0,
-                            };
-                            let step = Step::FindDifference { recount: i, add };
-                            go(step, Recount::Sends(self.message(Body::Correction(correction)), look.since), state);
+                            let sends = Recount::Sends(self.message(Body::Correction(correction)), look.since);
+                            go(Step("finds a difference", i), sends, state);
                         }
                     }
                 }
             }
             Recount::Sends(correction, since) => {
                 let log = self.append(state.log, correction);
-                go(Step::Correct { recount: i }, Recount::Done(since), &State { log, ..*state });
+                go(Step("corrects", i), Recount::Done(since), &State { log, ..*state });
             }
             Recount::Idle | Recount::Done(_) => {}
         }
@@ -126,7 +122,7 @@ impl Counts {
 
     fn marked(&self, look: Look, state: &State, i: usize) -> Look {
         let mut key = look.key;
-        self.keys.update(&mut key, |key| key.marked(nonce(short(i))));
+        self.keys.update(&mut key, |key| key.marked(Nonce(short(i).into())));
         if self.obeys(Rule::TailBeforeRows) {
             return Look { key, ..look };
         }

@@ -33,7 +33,7 @@ impl World {
         for (at, fold) in state.folds.iter().enumerate() {
             if usize::from(fold.taken) < self.logs.get(state.log).len() {
                 let taken = self.settled(state, &Fold { taken: fold.taken + 1, ..fold.clone() });
-                next.push((Step::TakeMessage { fold: at }, state.with_fold(at, taken)));
+                next.push((Step("takes a message", at), state.with_fold(at, taken)));
             }
             self.write(state, at, fold, next);
             self.store_standing(state, at, fold, next);
@@ -45,13 +45,13 @@ impl World {
         let Some(counter) = self.applied(state, fold) else { return };
         if state.table.counter != fold.stored {
             let refused = self.settled(state, &Fold { stored: state.table.counter, ..fold.clone() });
-            next.push((Step::IsRefused { fold: at }, state.with_fold(at, refused)));
+            next.push((Step("is refused", at), state.with_fold(at, refused)));
             return;
         }
         let stored = self.counters.number(counter);
         let written = self.settled(state, &Fold { stored, ..fold.clone() });
         let table = Table { counter: stored, ..state.table };
-        next.push((Step::WriteCounter { fold: at }, State { table, ..state.with_fold(at, written) }));
+        next.push((Step("writes the counter", at), State { table, ..state.with_fold(at, written) }));
     }
 
     /// Returns the counter after the fold's changes, if that is another one.
@@ -98,7 +98,7 @@ impl World {
         if place > state.table.place {
             let standing = self.standing(state, place, filter);
             let table = Table { standing, place, filter, ..state.table };
-            next.push((Step::StoreStanding { fold: at }, State { table, ..state.clone() }));
+            next.push((Step("stores its standing", at), State { table, ..state.clone() }));
         }
     }
 

@@ -19,15 +19,15 @@ mod stream;
 mod tests;
 
 use tally_core::cached::{StandingAt, Value};
-use tally_core::changes::{Body, Filter, Message};
+use tally_core::changes::{Filter, Message};
 use tally_core::fold::{Counter, serve};
-use tally_core::ids::{CounterKind, Shard, StreamShard};
+use tally_core::ids::{CounterKind, Shard};
 use tally_core::register::SafeTimes;
 use tally_core::served::{Served, as_of};
 use tally_core::time::UnixMillis;
 
-use super::{opened, place};
-use crate::explore::Model;
+use super::{opened, place, stream_shard};
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use fold::Fold;
 use stream::Loss;
@@ -120,26 +120,6 @@ enum Held {
     Answer(Served),
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Tick,
-    Acknowledge { shard: usize },
-    Write { shard: usize },
-    Keep { safe_at: u8 },
-    Relay { shard: usize, to: u8 },
-    StateFed,
-    Trim { shard: usize },
-    Announce { shard: usize },
-    Correct { shard: usize },
-    Repair { shard: usize },
-    TakeMessage { fold: usize },
-    WriteCounter { fold: usize },
-    IsRefused { fold: usize },
-    StoreStanding { fold: usize },
-    Hold,
-}
-
 impl World {
     fn table() -> Self {
         Self { writes: [&[-5, 5], &[1]], lossy: &[0], folds: 1, ..Self::default() }
@@ -148,10 +128,6 @@ impl World {
     /// Returns a world with Kafka and without losses.
     fn kafka() -> Self {
         Self { kafka: true, lossy: &[], ..Self::table() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -216,7 +192,7 @@ impl World {
             Held::Standing(standing)
         };
         if state.held != Some(held) {
-            next.push((Step::Hold, State { held: Some(held), ..state.clone() }));
+            next.push((Step("holds", 0), State { held: Some(held), ..state.clone() }));
         }
     }
 
@@ -243,31 +219,18 @@ impl State {
     }
 }
 
-/// Returns the stream shards of the partition, and the counter's shard that each feeds.
-fn stream_shard(shard: usize) -> StreamShard {
-    StreamShard::from(["2024/a", "2024/b"][shard])
-}
-
+/// Returns the shard of the counter that a stream shard feeds.
 fn part(shard: usize) -> Shard {
     Shard::new(u16::try_from(shard).expect("one of two")).expect("a shard")
-}
-
-fn time(tick: u8) -> UnixMillis {
-    UnixMillis(tick.into())
-}
-
-fn message(body: Body) -> Message {
-    Message { read: UnixMillis(0), body }
 }
 
 const INITIAL: [i8; 2] = [5, 0];
 
 impl Model for World {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        let log = vec![message(opened([0, 1].map(stream_shard)))];
+    fn initial(&self) -> State {
+        let log = vec![Message { read: UnixMillis(0), body: opened([0, 1].map(stream_shard)) }];
         let mut filter = Filter::default();
         filter.take(place(0), UnixMillis(0), &log[0], |_, _| {});
         let parts = [(part(0), INITIAL[0].into()), (part(1), INITIAL[1].into())].into();
@@ -278,7 +241,7 @@ impl Model for World {
             place: 1,
             filter: self.filters.number(filter),
         };
-        vec![State {
+        State {
             tick: 0,
             shards: INITIAL,
             ranges: vec![INITIAL.map(|value| (value, value))],
@@ -292,14 +255,14 @@ impl Model for World {
             table,
             folds: vec![Fold::new(table); self.folds],
             held: None,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.tick < self.ticks {
             let mut after = State { tick: state.tick + 1, ..state.clone() };
             after.ranges.push(state.shards.map(|value| (value, value)));
-            next.push((Step::Tick, after));
+            next.push((Step("ticks", 0), after));
         }
         self.stream(state, next);
         self.audit(state, next);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tally_core::changes::{Amend, Body, Correction, Entry, Filter, LossNumber, Lost, Place, Section};
+use tally_core::changes::{Amend, Body, Correction, Entry, Filter, LossNumber, Lost, Message, Place, Section};
 use tally_core::time::UnixMillis;
 
-use super::super::{likes, number, offset, place, position, sections, sequence, weighed};
-use super::{INITIAL, Rule, State, Step, World, message, part, stream_shard, time};
+use super::super::{likes, number, offset, place, position, sections, sequence, stream_shard, time, weighed};
+use super::{INITIAL, Rule, State, Step, World, part};
 use crate::intern::Number;
 
 /// The state of the one loss of a stream shard.
@@ -44,7 +44,7 @@ impl World {
             let mut after = State { stated: fed, ..state.clone() };
             let of = (0..2).map(|shard| self.section(state, shard, [state.relayed[shard]; 3])).collect();
             self.append(&mut after, sections(of));
-            next.push((Step::StateFed, after));
+            next.push((Step("states", 0), after));
         }
     }
 
@@ -56,7 +56,7 @@ impl World {
         let mut after = state.clone();
         after.safe.note(time(state.tick + 1), Some(time(safe_at)));
         if after.safe != state.safe {
-            next.push((Step::Keep { safe_at }, after));
+            next.push((Step("keeps", usize::from(safe_at)), after));
         }
     }
 
@@ -66,7 +66,7 @@ impl World {
         if written < acknowledged {
             let mut after = state.clone();
             after.written[shard].push(state.tick);
-            next.push((Step::Write { shard }, after));
+            next.push((Step("writes", shard), after));
         }
         let Some(gain) = self.writes[shard].get(acknowledged) else { return };
         let mut after = state.clone();
@@ -80,7 +80,7 @@ impl World {
             let (least, greatest) = &mut range[shard];
             (*least, *greatest) = ((*least).min(value), (*greatest).max(value));
         }
-        let step = if self.kafka { Step::Acknowledge { shard } } else { Step::Write { shard } };
+        let step = if self.kafka { Step("is acknowledged", shard) } else { Step("writes", shard) };
         next.push((step, after));
     }
 
@@ -97,7 +97,7 @@ impl World {
             after.relayed[shard] = to;
             after.stated[shard] = state.fed(shard, to);
             self.append(&mut after, sections(vec![self.section(state, shard, [back, begin, to])]));
-            next.push((Step::Relay { shard, to }, after));
+            next.push((Step("relays", shard), after));
         }
     }
 
@@ -122,7 +122,7 @@ impl World {
                 let (begin, to) = (state.relayed[shard], state.unread_to(shard));
                 let lost = self.gains(shard, to) - self.gains(shard, begin);
                 after.losses[shard] = Loss::Met { number, to, lost };
-                next.push((Step::Trim { shard }, after));
+                next.push((Step("trims", shard), after));
             }
             Loss::Met { number, to, lost } => {
                 let next_record = Some((stream_shard(shard), sequence(to + 1)));
@@ -130,7 +130,7 @@ impl World {
                 let at = self.append(&mut after, Body::Lost(lost_piece));
                 after.relayed[shard] = state.relayed[shard].max(to);
                 after.losses[shard] = Loss::Announced { number, at, lost, repaired: false };
-                next.push((Step::Announce { shard }, after));
+                next.push((Step("announces", shard), after));
             }
             Loss::None | Loss::Announced { .. } => {}
         }
@@ -153,7 +153,7 @@ impl World {
                 let mut after = state.clone();
                 self.append(&mut after, Body::Repaired(LossNumber(number.into())));
                 after.losses[shard] = Loss::Announced { number, at, lost, repaired: true };
-                next.push((Step::Repair { shard }, after));
+                next.push((Step("repairs", shard), after));
             }
             return;
         }
@@ -168,7 +168,7 @@ impl World {
             let parts = BTreeMap::from([(part(shard), Amend::Add(wrong[shard]))]);
             let correction = Correction { counter: likes("p", part(shard)).counter, parts, seen, loss };
             self.append(&mut after, Body::Correction(correction));
-            next.push((Step::Correct { shard }, after));
+            next.push((Step("corrects", shard), after));
         }
     }
 
@@ -201,7 +201,7 @@ impl World {
     /// Appends to the log, and returns the offset.
     fn append(&self, state: &mut State, body: Body) -> u8 {
         let offset = u8::try_from(self.logs.get(state.log).len()).expect("the log is short");
-        self.logs.update(&mut state.log, |log| log.push(message(body)));
+        self.logs.update(&mut state.log, |log| log.push(Message { read: UnixMillis(0), body }));
         offset
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tally_core::cached::Value;
 use tally_core::changes::{Amend, Body, Correction, LossNumber, Lost, Message, Place, Section, Standing};
 use tally_core::fold::{Counter, Partition, Position};
-use tally_core::ids::{CounterId, RowKey, Shard, StreamShard};
+use tally_core::ids::{CounterId, RowKey, Shard};
 use tally_core::time::UnixMillis;
 
-use super::super::{likes, opened, position, sections, sequence, weighed};
+use super::super::{likes, opened, position, sections, sequence, stream_shard, weighed};
 use super::World;
 
 /// One thing that happens at A.
@@ -33,8 +33,6 @@ pub(super) struct Counted {
     pub(super) standing: Standing,
     counters: [Counter; 2],
     position: Position,
-    /// The number of records in the stream.
-    records: u8,
 }
 
 /// Returns the place behind this many items, which follow the announcement of the stream shard.
@@ -70,7 +68,7 @@ impl World {
     pub(super) fn counted(&self, lacks: u8, items: u8) -> Counted {
         self.counted.get((lacks, items), || {
             let Some(nth) = items.checked_sub(1) else {
-                return self.take(Counted::default(), 0, opened([StreamShard::from("2024/a")]));
+                return self.take(Counted::default(), 0, opened([stream_shard(0)]));
             };
             let before = self.counted(if nth < lacks { 0 } else { lacks }, nth);
             let body = self.body(nth.into(), &before);
@@ -86,8 +84,6 @@ impl World {
     /// Returns the counters after a message at an offset.
     fn take(&self, mut counted: Counted, offset: usize, body: Body) -> Counted {
         let message = Message { read: UnixMillis(0), body };
-        counted.records +=
-            u8::from(matches!(self.script.get(offset.wrapping_sub(1)), Some(Item::Gains(..) | Item::Loses(..))));
         let mut partition = Partition::new(counted.position.clone());
         let taken = partition.take(super::super::place(offset), UnixMillis(0), &message);
         assert_eq!(taken.hole, None, "{:?}", self.script);
@@ -103,10 +99,12 @@ impl World {
     }
 
     fn body(&self, nth: usize, before: &Counted) -> Body {
-        let record = before.records + 1;
+        let items = self.script.iter().take(nth);
+        let records: u8 = items.map(|item| u8::from(matches!(item, Item::Gains(..) | Item::Loses(..)))).sum();
+        let record = records + 1;
         let section = |to, entries| Section {
-            shard: StreamShard::from("2024/a"),
-            back: position(before.records),
+            shard: stream_shard(0),
+            back: position(records),
             to: position(to),
             fed: Some(UnixMillis(0)),
             entries,
@@ -117,7 +115,7 @@ impl World {
                 sections(vec![section(record, vec![entry])])
             }
             Some(Item::Loses(..)) => {
-                let next = Some((StreamShard::from("2024/a"), sequence(record + 1)));
+                let next = Some((stream_shard(0), sequence(record + 1)));
                 Body::Lost(Lost { number: LossNumber(7), next })
             }
             Some(Item::Corrects(of)) => {
@@ -127,7 +125,7 @@ impl World {
                 Body::Correction(Correction { counter: counter(*of), parts, seen, loss: before.standing.loss })
             }
             Some(Item::Closes) => Body::Repaired(LossNumber(7)),
-            Some(Item::Passes) | None => sections(vec![section(before.records, Vec::new())]),
+            Some(Item::Passes) | None => sections(vec![section(records, Vec::new())]),
         }
     }
 }

@@ -28,7 +28,7 @@ use tally_core::ids::CounterKind;
 use tally_core::regions::{Remote, RemotePosition, ToldMessage};
 use tally_core::time::UnixMillis;
 
-use crate::explore::Model;
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use log::{Counted, Item};
 use publisher::{Fold, Record};
@@ -143,25 +143,6 @@ struct State {
     left: Left,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Tick,
-    Happens(Item),
-    AdoptsTable,
-    WritesCounters { fold: usize, to: u8 },
-    Publishes { fold: usize, to: u8, as_read: u8 },
-    StoresPlace { fold: usize },
-    TakesOver,
-    Copies(Record),
-    Repeats { from: usize },
-    Reads { reader: usize, record: Record },
-    Flushes { reader: usize },
-    PutsEntry { reader: usize },
-    StoresPosition { reader: usize },
-    IsReplaced,
-}
-
 impl State {
     /// Returns the state after a change.
     fn after(&self, change: impl FnOnce(&mut Self)) -> Self {
@@ -174,10 +155,6 @@ impl State {
 impl World {
     fn new(ticks: u8, script: &'static [Item]) -> Self {
         Self { ticks, script, ..Self::default() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -253,11 +230,10 @@ const ODD: &str = "all is read again, and an entry is not A's counter or not exa
 
 impl Model for World {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
+    fn initial(&self) -> State {
         let start = reader::start();
-        vec![State {
+        State {
             tick: 0,
             log: Vec::new(),
             folds: vec![Fold::default()],
@@ -273,17 +249,17 @@ impl Model for World {
             position: self.positions.number(start.clone()),
             readers: vec![self.reader(start)],
             left: self.left,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         if state.tick < self.ticks {
             let tick = (state.tick + 1).max(self.begins);
-            next.push((Step::Tick, State { tick, ..state.clone() }));
+            next.push((Step("ticks", 0), State { tick, ..state.clone() }));
         }
         let is_time = self.times.is_none_or(|times| times.get(state.log.len()) == Some(&state.tick));
-        if let Some(item) = self.script.get(state.log.len()).filter(|item| is_time && self.may_happen(state, **item)) {
-            next.push((Step::Happens(*item), state.after(|after| after.log.push(state.tick))));
+        if self.script.get(state.log.len()).is_some_and(|item| is_time && self.may_happen(state, *item)) {
+            next.push((Step("happens", 0), state.after(|after| after.log.push(state.tick))));
         }
         self.adopt_table(state, next);
         self.publish(state, next);

@@ -67,7 +67,7 @@ impl World {
                 for to in fold.taken + 1..=state.length() {
                     let after = state.after(|after| self.writes(after, at, to));
                     if self.halts {
-                        next.push((Step::WritesCounters { fold: at, to }, after));
+                        next.push((Step("writes counters", at), after));
                     } else {
                         self.publish_as_read(&after, at, next);
                     }
@@ -76,11 +76,11 @@ impl World {
             self.publish_as_read(state, at, next);
             let done = if self.obeys(Rule::PublishedFirst) { fold.published } else { fold.taken };
             if done > state.stored && self.left.take_overs > 0 {
-                next.push((Step::StoresPlace { fold: at }, State { stored: done, ..state.clone() }));
+                next.push((Step("stores its place", at), State { stored: done, ..state.clone() }));
             }
         }
         if state.left.take_overs > 0 {
-            next.push((Step::TakesOver, state.after(|after| self.takes_over(after))));
+            next.push((Step("takes over", 0), state.after(|after| self.takes_over(after))));
         }
     }
 
@@ -95,7 +95,7 @@ impl World {
         let least = if self.obeys(Rule::NothingOlder) { taken.max(found) } else { taken };
         for as_read in BTreeSet::from([least, state.reached]) {
             let after = state.after(|after| self.publishes(after, at, as_read));
-            next.push((Step::Publishes { fold: at, to: taken, as_read }, after));
+            next.push((Step("publishes", at), after));
         }
     }
 
@@ -106,7 +106,7 @@ impl World {
         if state.left.lost_tables > 0 && taken == published && taken > 0 && !is_recounted {
             let adopted = Adopted { lacks: taken, since: state.tick };
             let left = Left { lost_tables: state.left.lost_tables - 1, ..state.left };
-            next.push((Step::AdoptsTable, State { adopted, left, stored: taken, ..state.clone() }));
+            next.push((Step("adopts a table", 0), State { adopted, left, stored: taken, ..state.clone() }));
         }
     }
 
@@ -186,13 +186,13 @@ impl World {
     pub(super) fn copy(&self, state: &State, next: &mut Vec<(Step, State)>) {
         let topic: Vec<_> = state.topic.iter().copied().map(Some).collect();
         for (nth, record) in readable(self, &topic, state.copied, state.tick) {
-            next.push((Step::Copies(record), state.after(|after| after.copies(nth, record))));
+            next.push((Step("copies", 0), state.after(|after| after.copies(nth, record))));
         }
         if state.left.repeats > 0 {
             for from in 0..state.copied {
                 let mut after = State { copied: from, ..state.clone() };
                 after.left.repeats -= 1;
-                next.push((Step::Repeats { from }, after));
+                next.push((Step("repeats from", from), after));
             }
         }
     }

@@ -9,17 +9,12 @@ use super::publisher::{Record, readable, region};
 use super::{Rule, State, Step, World, time};
 use crate::intern::Number;
 
-/// A reader: what it has read, whether it has to flush some of that, and what it is writing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A reader: what it has read, whether it has to flush some of that, and the entries and the position that it still has
+/// to write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reader {
     remote: Number,
     is_dirty: bool,
-    writing: Option<Writing>,
-}
-
-/// What a reader still has to write: entries, and the position.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Writing {
     entries: Vec<(usize, Number)>,
     position: Option<Number>,
 }
@@ -36,7 +31,8 @@ fn index(offset: Offset) -> usize {
 impl World {
     /// Returns a reader that goes on from a position.
     pub(super) fn reader(&self, position: RemotePosition) -> Reader {
-        Reader { remote: self.remotes.number(Remote::new(region(), position)), is_dirty: false, writing: None }
+        let remote = self.remotes.number(Remote::new(region(), position));
+        Reader { remote, is_dirty: false, entries: Vec::new(), position: None }
     }
 
     pub(super) fn read(&self, state: &State, next: &mut Vec<(Step, State)>) {
@@ -44,20 +40,20 @@ impl World {
             return;
         }
         for (at, reader) in state.readers.iter().enumerate() {
-            if reader.writing.is_some() {
-                self.write(state, at, next);
+            self.write(state, at, next);
+            if !reader.entries.is_empty() || reader.position.is_some() {
                 continue;
             }
             for (nth, record) in self.waiting(state, at) {
                 let after = state.after(|after| self.takes(after, at, nth, record));
-                next.push((Step::Reads { reader: at, record }, after));
+                next.push((Step("reads", at), after));
             }
             if reader.is_dirty {
-                next.push((Step::Flushes { reader: at }, state.after(|after| self.flushes(after, at))));
+                next.push((Step("flushes", at), state.after(|after| self.flushes(after, at))));
             }
         }
         if state.left.replacements > 0 {
-            next.push((Step::IsReplaced, state.after(|after| self.replaces(after))));
+            next.push((Step("is replaced", 0), state.after(|after| self.replaces(after))));
         }
     }
 
@@ -87,33 +83,32 @@ impl World {
         }
         let offset = u64::try_from(state.base + nth).expect("a topic is short");
         remote.take(Offset(offset), now, message).expect("a message of A");
-        state.readers[at] = Reader { remote: self.remotes.number(remote), is_dirty: true, writing: None };
+        let reader = &mut state.readers[at];
+        (reader.remote, reader.is_dirty) = (self.remotes.number(remote), true);
     }
 
     fn flushes(&self, state: &mut State, at: usize) {
         let reader = &mut state.readers[at];
         let RemoteFlush { entries, position } = self.remotes.update(&mut reader.remote, Remote::flush);
         let entry = |id| (0..2).position(|nth| counter(nth).in_region(&region()) == id).expect("one of two counters");
-        let entries = entries.into_iter().map(|(id, value)| (entry(id), self.values.number(value))).collect();
-        let position = Some(self.positions.number(position));
-        (reader.is_dirty, reader.writing) = (false, Some(Writing { entries, position }));
+        reader.entries = entries.into_iter().map(|(id, value)| (entry(id), self.values.number(value))).collect();
+        (reader.is_dirty, reader.position) = (false, Some(self.positions.number(position)));
     }
 
     /// Writes the reader's next entry, or the position behind all entries.
     fn write(&self, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let writing = state.readers[at].writing.as_ref().expect("it writes");
-        if !writing.entries.is_empty() {
-            next.push((Step::PutsEntry { reader: at }, state.after(|after| self.puts_entry(after, at))));
+        let Reader { entries, position, .. } = &state.readers[at];
+        if !entries.is_empty() {
+            next.push((Step("puts an entry", at), state.after(|after| self.puts_entry(after, at))));
         }
-        if writing.position.is_some() && (writing.entries.is_empty() || !self.obeys(Rule::EntriesFirst)) {
-            next.push((Step::StoresPosition { reader: at }, state.after(|after| self.stores_position(after, at))));
+        if position.is_some() && (entries.is_empty() || !self.obeys(Rule::EntriesFirst)) {
+            next.push((Step("stores its position", at), state.after(|after| after.stores_position(at))));
         }
     }
 
     /// Puts an entry where the stored one is absent or has an earlier version.
     fn puts_entry(&self, state: &mut State, at: usize) {
-        let Some(writing) = &mut state.readers[at].writing else { return };
-        let (nth, value) = writing.entries.remove(0);
+        let (nth, value) = state.readers[at].entries.remove(0);
         let (held, new) = (*self.values.get(state.entries[nth]), *self.values.get(value));
         let is_older = new.version < held.version;
         let put = match self.removed {
@@ -122,13 +117,6 @@ impl World {
             _ => held.later(new),
         };
         state.entries[nth] = self.values.number(put);
-        state.settle(at);
-    }
-
-    fn stores_position(&self, state: &mut State, at: usize) {
-        let Some(writing) = &mut state.readers[at].writing else { return };
-        state.position = writing.position.take().expect("it is not stored yet");
-        state.settle(at);
     }
 
     pub(super) fn reads_all(&self, state: &mut State) {
@@ -137,10 +125,10 @@ impl World {
             self.takes(state, at, nth, record);
         }
         self.flushes(state, at);
-        while state.readers[at].writing.as_ref().is_some_and(|writing| !writing.entries.is_empty()) {
+        while !state.readers[at].entries.is_empty() {
             self.puts_entry(state, at);
         }
-        self.stores_position(state, at);
+        state.stores_position(at);
     }
 
     /// Forgets what nobody reads any more, so that states that differ only by it are one.
@@ -150,7 +138,7 @@ impl World {
             state.copied = 0;
         }
         let reading = state.readers.iter().map(|reader| self.remotes.get(reader.remote).next());
-        let writing = state.readers.iter().filter_map(|reader| reader.writing.as_ref()?.position);
+        let writing = state.readers.iter().filter_map(|reader| reader.position);
         let stored = writing.chain([state.position]).map(|position| self.positions.get(position).next);
         let least = reading.chain(stored).map(index).min().expect("there is a reader");
         let read = least.min(state.base + state.mirror.len()) - state.base;
@@ -160,11 +148,7 @@ impl World {
 }
 
 impl State {
-    /// Ends the writing of a reader that has written everything.
-    fn settle(&mut self, at: usize) {
-        let reader = &mut self.readers[at];
-        if reader.writing.as_ref().is_some_and(|writing| writing.entries.is_empty() && writing.position.is_none()) {
-            reader.writing = None;
-        }
+    fn stores_position(&mut self, at: usize) {
+        self.position = self.readers[at].position.take().expect("it is not stored yet");
     }
 }

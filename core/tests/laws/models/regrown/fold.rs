@@ -60,10 +60,10 @@ impl Regrown {
             let Tables { stated, position, .. } = state.tables;
             let fold = Fold { stage: Stage::Begun { position }, known: stated, ..state.folds[i] };
             let left = Budget { restarts: state.left.restarts - 1, ..state.left };
-            next.push((Step::Begin { fold: i }, State { left, ..state.with(i, fold) }));
+            next.push((Step("begins", i), State { left, ..state.with(i, fold) }));
         }
         match state.folds[i].stage {
-            Stage::Begun { position } => next.push((Step::Look { fold: i }, self.look(state, i, position))),
+            Stage::Begun { position } => next.push((Step("looks", i), self.look(state, i, position))),
             Stage::Reads => self.read(state, i, next),
             Stage::Writes(flush) => {
                 let flush_of = self.flushes.get(flush);
@@ -73,7 +73,7 @@ impl Regrown {
                 if let Some(counter) = applied(&flush_of, &counter) {
                     after.tables.counter = self.counters.number(counter);
                 }
-                next.push((Step::Write { fold: i }, after));
+                next.push((Step("writes", i), after));
             }
         }
     }
@@ -107,7 +107,7 @@ impl Regrown {
         if let Some(appended) = state.log.get(offset::<usize>(at)).filter(|_| !fold.is_lost) {
             let mut partition = (*partition).clone();
             if partition.recognise(at, Self::mark(*appended)).is_err() {
-                next.push((Step::Read { fold: i }, State { is_found: true, ..state.clone() }));
+                next.push((Step("reads", i), State { is_found: true, ..state.clone() }));
             } else {
                 let taken = partition.take(at, NOW, &self.messages.get(appended.message));
                 // Nothing is stated or written after a hole that is not stored as a loss yet.
@@ -116,11 +116,11 @@ impl Regrown {
                 let is_written = partition.is_empty() && partition.is_sure();
                 let written = if is_written { self.flushes.number(partition.flush()) } else { fold.written };
                 let read = state.with(i, Fold { partition: self.partitions.number(partition), written, ..fold });
-                next.push((Step::Read { fold: i }, State { is_found, ..read }));
+                next.push((Step("reads", i), State { is_found, ..read }));
             }
         }
         if !partition.is_empty() && (partition.is_sure() || !self.obeys(Rule::SureFirst)) {
-            next.push((Step::StateRead { fold: i }, self.state_read(state, i)));
+            next.push((Step("states how far it has read", i), self.state_read(state, i)));
         }
         self.store(state, i, next);
     }
@@ -170,10 +170,10 @@ impl Regrown {
             let standing = self.standings.number(standing.clone());
             let stated = Stated { standing, at: position.at, last: position.last, ..fold.known };
             let (after, _) = self.stated(state, i, stated);
-            next.push((Step::StoreStanding { fold: i }, after));
+            next.push((Step("stores its standing", i), after));
         } else if position.at > self.positions.get(tables.position).at {
             let tables = Tables { position: self.positions.number(position.clone()), ..tables };
-            next.push((Step::StorePosition { fold: i }, State { tables, ..state.clone() }));
+            next.push((Step("stores its position", i), State { tables, ..state.clone() }));
         }
     }
 }

@@ -12,12 +12,12 @@ mod tests;
 
 use tally_core::changes::{Filter, Message, Place, Section, Standing};
 use tally_core::fold::{Counter, Flush, Mark, Partition, Position, ReadTo};
-use tally_core::ids::{CounterKind, Shard, StreamShard};
+use tally_core::ids::{CounterKind, Shard};
 use tally_core::time::UnixMillis;
 
 use self::fold::Fold;
-use super::{likes, number, offset, opened, place, position, sections, weighed};
-use crate::explore::Model;
+use super::{likes, offset, opened, place, position, reached, sections, stream_shard, time, weighed};
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Number};
 
 /// The time at which every message is read and appended. Rows are written earlier: record `k` of the stream at the
@@ -95,23 +95,6 @@ struct State {
     is_found: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
-    Record,
-    Send,
-    State,
-    StoreFed,
-    FallBack,
-    LoseEnd { to: usize },
-    Begin { fold: usize },
-    Look { fold: usize },
-    Read { fold: usize },
-    StateRead { fold: usize },
-    Write { fold: usize },
-    StoreStanding { fold: usize },
-    StorePosition { fold: usize },
-}
-
 #[derive(Default)]
 struct Regrown {
     budget: Budget,
@@ -127,14 +110,6 @@ struct Regrown {
 }
 
 impl Regrown {
-    fn new(budget: Budget) -> Self {
-        Self { budget, ..Self::default() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
-    }
-
     fn obeys(&self, rule: Rule) -> bool {
         self.removed != Some(rule)
     }
@@ -143,8 +118,8 @@ impl Regrown {
     fn section(&self, sent: u8, has_entry: bool) -> Message {
         let entry = |at: u8| weighed(&likes("p", Shard::FIRST), &format!("m{at}"), [0, 1], at + 1);
         let (entries, to) = if has_entry { (vec![entry(sent)], sent + 1) } else { (Vec::new(), sent) };
-        let fed = Some(UnixMillis(to.into()));
-        let section = Section { shard: shard(), back: position(sent), to: position(to), fed, entries };
+        let fed = Some(time(to));
+        let section = Section { shard: stream_shard(0), back: position(sent), to: position(to), fed, entries };
         Message { read: NOW, body: sections(vec![section]) }
     }
 
@@ -158,18 +133,18 @@ impl Regrown {
             let mut sent = state.clone();
             self.append(&mut sent, self.section(state.sent, true));
             sent.sent += 1;
-            next.push((Step::Send, sent));
+            next.push((Step("sends", 0), sent));
         }
         if state.left.statements > 0 {
             let mut stated = state.clone();
             self.append(&mut stated, self.section(state.sent, false));
             stated.left.statements -= 1;
-            next.push((Step::State, stated));
+            next.push((Step("states", 0), stated));
         }
         if state.sent > state.fed && state.left.falls > 0 {
-            next.push((Step::StoreFed, State { fed: state.sent, ..state.clone() }));
+            next.push((Step("stores fed", 0), State { fed: state.sent, ..state.clone() }));
             let left = Budget { falls: state.left.falls - 1, ..state.left };
-            next.push((Step::FallBack, State { sent: state.fed, left, ..state.clone() }));
+            next.push((Step("falls back", 0), State { sent: state.fed, left, ..state.clone() }));
         }
     }
 
@@ -185,7 +160,7 @@ impl Regrown {
             for fold in &mut lost.folds {
                 fold.is_lost |= offset::<usize>(self.partitions.get(fold.partition).place()) > to;
             }
-            next.push((Step::LoseEnd { to }, lost));
+            next.push((Step("loses its end", to), lost));
         }
     }
 
@@ -228,10 +203,9 @@ impl Regrown {
 
 impl Model for Regrown {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        let message = self.messages.number(Message { read: NOW, body: opened([shard()]) });
+    fn initial(&self) -> State {
+        let message = self.messages.number(Message { read: NOW, body: opened([stream_shard(0)]) });
         let position = Position { at: place(0), ..Position::default() };
         let standing = self.standings.number(Standing::default());
         let stated = Stated { standing, at: place(0), last: None, read: None };
@@ -255,7 +229,7 @@ impl Model for Regrown {
             self.steps(&state, &mut next);
             state = next.into_iter().find(|(taken, _)| taken == step).expect("it may happen").1;
         }
-        vec![state]
+        state
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
@@ -264,7 +238,7 @@ impl Model for Regrown {
         }
         if state.left.records > 0 {
             let left = Budget { records: state.left.records - 1, ..state.left };
-            next.push((Step::Record, State { stream: state.stream + 1, left, ..state.clone() }));
+            next.push((Step("a record", 0), State { stream: state.stream + 1, left, ..state.clone() }));
         }
         self.relay(state, next);
         self.lose_end(state, next);
@@ -289,15 +263,6 @@ impl Model for Regrown {
     fn is_goal(&self, state: &State) -> bool {
         state.left.ends == 0 && (state.is_found || self.is_at_rest(state) && self.is_right(state))
     }
-}
-
-fn shard() -> StreamShard {
-    StreamShard::from("2024/s")
-}
-
-fn reached(filter: &Filter) -> u8 {
-    let reached = filter.open_shards().find_map(|(_, reached)| reached);
-    reached.map_or(0, number)
 }
 
 const WRONG: &str = "the counter is not what its rows come to";

@@ -17,9 +17,9 @@ pub(super) struct Log(pub(super) [Reader; PARTITIONS as usize]);
 /// A reader of one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Reader {
-    filter: Filter,
+    pub(super) filter: Filter,
     /// The accepted records, each with whether a loss was announced before it.
-    accepted: Vec<(u8, bool)>,
+    pub(super) accepted: Vec<(u8, bool)>,
     pub(super) hole: bool,
     /// Whether the log has lost an acknowledged message.
     pub(super) lost: bool,
@@ -60,21 +60,9 @@ impl Reader {
         }
     }
 
-    pub(super) fn is_in_order(&self) -> bool {
-        self.accepted.is_sorted_by(|(one, _), (next, _)| one < next)
-    }
-
     /// Returns whether a loss was announced before a record; `None` if the record was not accepted.
     pub(super) fn announced_before(&self, at: u8) -> Option<bool> {
         self.accepted.iter().find(|(accepted, _)| *accepted == at).map(|(_, announced)| *announced)
-    }
-
-    pub(super) fn accepted_unannounced_behind(&self, at: u8) -> bool {
-        self.accepted.iter().any(|(accepted, announced)| *accepted > at && !announced)
-    }
-
-    pub(super) fn has_loss(&self) -> bool {
-        self.filter.loss().is_some()
     }
 
     pub(super) fn as_of(&self) -> Option<UnixMillis> {

@@ -16,13 +16,12 @@ use std::rc::Rc;
 use tally_core::changes::{Body, DeploymentId, Entry, Message, Opened, Opening, partition_of};
 use tally_core::ids::{RowKey, Shard, StreamShard};
 use tally_core::relay::{Fed, Relay};
-use tally_core::time::UnixMillis;
 
-use super::{likes, number, position, weighed};
-use crate::explore::Model;
+use super::{likes, number, position, time, weighed};
+use crate::explore::{Model, Step};
 use crate::intern::{Interned, Memo, Number};
 use log::{Log, Reader};
-use process::{Happening, Process, Store, Wanted};
+use process::{Happening, Process, Wanted};
 
 const PARTITIONS: u32 = 2;
 
@@ -122,30 +121,6 @@ enum Sender {
     Insists(usize),
 }
 
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "the fields are for the printed trace")]
-enum Step {
-    Begin { process: usize },
-    Read { process: usize, to: u8 },
-    State { process: usize },
-    StateTimeEarly { process: usize },
-    EndOfShard { process: usize },
-    Announce { process: usize },
-    Lands { letter: Letter },
-    IsLost { letter: Letter },
-    Dies,
-    TimeOut { process: usize },
-    GoOnUnanswered { process: usize },
-    Store { process: usize, store: Store },
-    Leave { process: usize },
-    BeginAgain { process: usize },
-    Crash { process: usize },
-    Restart { process: usize },
-    Trim,
-    Jump { partition: usize },
-    AnnounceAgain,
-}
-
 impl Relays {
     fn new(stream: &'static [&'static [u32]], timeouts: u8) -> Self {
         let subject = |partition| {
@@ -153,10 +128,6 @@ impl Relays {
             keys.find(|key| partition_of(key, PARTITIONS) == partition).expect("some subject is there")
         };
         Self { stream, timeouts, subjects: (0..PARTITIONS).map(subject).collect(), ..Self::default() }
-    }
-
-    fn without(self, rule: Rule) -> Self {
-        Self { removed: Some(rule), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -172,11 +143,6 @@ impl Relays {
     /// Returns the last record of a stream shard.
     fn last(&self, shard: u8) -> u8 {
         self.first(shard + 1) - 1
-    }
-
-    /// Returns the stream shard that stays open.
-    fn open(&self) -> u8 {
-        u8::from(self.ends())
     }
 
     /// Returns whether the first stream shard ends.
@@ -199,7 +165,7 @@ impl Relays {
     /// lost.
     fn is_known_lost(&self, reader: &Reader, at: u8, shard: u8) -> bool {
         let is_passed = reader.reached(shard).map_or(shard == 0, |reached| at <= reached);
-        reader.hole && is_passed || reader.has_loss() && self.trimmed == Some(at)
+        reader.hole && is_passed || reader.filter.loss().is_some() && self.trimmed == Some(at)
     }
 
     /// Announces all open stream shards again if a reader does not know all of them.
@@ -215,7 +181,7 @@ impl Relays {
             if reader.as_of().is_none() && reader.hole && !state.network.contains(&letter) {
                 let mut after = state.clone();
                 after.network.push(letter);
-                next.push((Step::AnnounceAgain, after.sorted()));
+                next.push((Step("announces again", 0), after.sorted()));
             }
         }
     }
@@ -225,18 +191,18 @@ impl Relays {
         let partition = self.messages.get(letter.message).0;
         match letter.sender {
             Sender::Waits(at) => {
-                self.follows(Step::Lands { letter }, &landed, at, Happening::Sent(partition), next);
+                self.follows(Step("lands", 0), landed, at, Happening::Sent(partition, Ok(())), next);
                 if state.losing > 0 {
                     let log = self.appended(state.log, letter.message, true);
                     let lost = State { log, losing: state.losing - 1, ..state.clone() };
-                    self.follows(Step::IsLost { letter }, &lost, at, Happening::Sent(partition), next);
+                    self.follows(Step("is lost", 0), lost, at, Happening::Sent(partition, Ok(())), next);
                 }
             }
             Sender::Gone => {
-                next.push((Step::Lands { letter }, landed));
-                next.push((Step::Dies, state.clone()));
+                next.push((Step("lands", 0), landed));
+                next.push((Step("never arrives", 0), state.clone()));
             }
-            Sender::Insists(_) => next.push((Step::Lands { letter }, landed)),
+            Sender::Insists(_) => next.push((Step("lands", 0), landed)),
         }
     }
 }
@@ -276,24 +242,19 @@ impl From<Reached> for Fed {
     }
 }
 
-fn of() -> DeploymentId {
-    DeploymentId("tally".into())
-}
-
 fn stream_shard(shard: u8) -> StreamShard {
     StreamShard::from(["2024/parent", "2024/child"][usize::from(shard)])
 }
 
-fn time(second: u8) -> UnixMillis {
-    UnixMillis(second.into())
+fn of() -> DeploymentId {
+    DeploymentId("tally".into())
 }
 
 impl Model for Relays {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        vec![State {
+    fn initial(&self) -> State {
+        State {
             log: self.logs.number(Log::new()),
             fed: [Reached::default(); 2],
             closed: false,
@@ -305,13 +266,13 @@ impl Model for Relays {
             busy: self.busy,
             jumps: self.jumps,
             trimmed: false,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for (at, process) in state.processes.iter().enumerate() {
             match process {
-                None => self.begin(Step::Begin { process: at }, state, at, next),
+                None => self.begin(Step("begins", at), state.clone(), at, next),
                 Some(process) => self.work(state, at, *process, next),
             }
         }
@@ -323,17 +284,17 @@ impl Model for Relays {
         self.announce_again(state, next);
         for partition in (0..PARTITIONS as usize).filter(|_| state.jumps > 0) {
             let log = self.jumped(state.log, partition);
-            next.push((Step::Jump { partition }, State { log, jumps: state.jumps - 1, ..state.clone() }));
+            next.push((Step("jumps", partition), State { log, jumps: state.jumps - 1, ..state.clone() }));
         }
         if self.trimmed.is_some() && !state.trimmed {
-            next.push((Step::Trim, State { trimmed: true, ..state.clone() }));
+            next.push((Step("trims", 0), State { trimmed: true, ..state.clone() }));
         }
     }
 
     fn violation(&self, state: &State) -> Option<&'static str> {
         let log = self.logs.get(state.log);
         log.0.iter().enumerate().find_map(|(partition, reader)| {
-            if !reader.is_in_order() {
+            if !reader.accepted.is_sorted_by(|(one, _), (next, _)| one < next) {
                 return Some(ORDER);
             }
             if reader.hole && !reader.lost {
@@ -344,7 +305,9 @@ impl Model for Relays {
             {
                 match reader.announced_before(trimmed) {
                     Some(true) => return Some(RAISED),
-                    None if reader.accepted_unannounced_behind(trimmed) => return Some(UNANNOUNCED),
+                    None if reader.accepted.iter().any(|(at, announced)| *at > trimmed && !announced) => {
+                        return Some(UNANNOUNCED);
+                    }
                     _ => {}
                 }
             }
@@ -367,7 +330,7 @@ impl Model for Relays {
     }
 
     fn is_goal(&self, state: &State) -> bool {
-        let (shard, log) = (self.open(), self.logs.get(state.log));
+        let (shard, log) = (u8::from(self.ends()), self.logs.get(state.log));
         let end = Reached { to: self.last(shard), at: self.last(shard) + 1 };
         let is_told = log.0.iter().all(|reader| reader.as_of() == Some(time(end.at)));
         let is_stored = state.fed[usize::from(shard)].to == end.to && state.closed == self.ends();

@@ -6,8 +6,8 @@ use tally_core::changes::{Body, Closed, LossNumber, Lost, Message};
 use tally_core::relay::{Announcement, Effect, Input, Relay, Rules};
 use tally_core::time::{Now, UnixMillis};
 
-use super::super::sequence;
-use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard, time};
+use super::super::{sequence, time};
+use super::{Letter, PARTITIONS, Reached, Relays, Rule, Sender, State, Step, Stepped, of, stream_shard};
 use crate::intern::Number;
 
 /// With these rules, the machine has few timers: nothing is due at `NOW`, a statement is due at `STATING`, and
@@ -36,8 +36,7 @@ pub(super) enum Happening {
     EndOfShard,
     Announce,
     State,
-    Sent(u32),
-    TimedOut(u32),
+    Sent(u32, Result<(), ()>),
     Stored(u8, Reached),
     Leave(u8),
 }
@@ -120,8 +119,7 @@ impl Relays {
                 let next = self.trimmed.map(|at| (stream_shard(0), sequence(at + 1)));
                 Input::Announce(Announcement(1), Body::Lost(Lost { number: LossNumber(1), next }))
             }
-            Happening::Sent(partition) => Input::Sent(partition, Ok(())),
-            Happening::TimedOut(partition) => Input::Sent(partition, Err(())),
+            Happening::Sent(partition, outcome) => Input::Sent(partition, outcome),
             Happening::Stored(shard, fed) => Input::Stored(stream_shard(shard), fed.into()),
             Happening::Leave(shard) => Input::Leave(stream_shard(shard)),
         };
@@ -144,15 +142,13 @@ impl Relays {
     }
 
     /// Lets a process begin at the stored position of the stream shard.
-    pub(super) fn begin(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let mut state = state.clone();
+    pub(super) fn begin(&self, step: Step, mut state: State, at: usize, next: &mut Vec<(Step, State)>) {
         state.processes[at] = Some(Process::new(u8::from(state.closed), self.fresh()));
-        self.begins(step, &state, at, next);
+        self.begins(step, state, at, next);
     }
 
     /// Lets a process begin, or begin again, with its stream shard.
-    fn begins(&self, step: Step, state: &State, at: usize, next: &mut Vec<(Step, State)>) {
-        let mut state = state.clone();
+    fn begins(&self, step: Step, mut state: State, at: usize, next: &mut Vec<(Step, State)>) {
         let process = state.processes[at].as_mut().expect("it begins");
         let fed = state.fed[usize::from(process.shard)];
         *process = Process {
@@ -161,7 +157,7 @@ impl Relays {
             ..Process::new(process.shard, process.machine)
         };
         let happening = Happening::Begin(process.shard, fed);
-        self.follows(step, &state, at, happening, next);
+        self.follows(step, state, at, happening, next);
     }
 
     pub(super) fn work(&self, state: &State, at: usize, process: Process, next: &mut Vec<(Step, State)>) {
@@ -172,7 +168,7 @@ impl Relays {
         let sends = state.network.iter().any(|letter| letter.sender.is(at));
         if !sends || state.busy > 0 {
             let stated = State { busy: state.busy - u8::from(sends), ..state.clone() };
-            self.follows(Step::State { process: at }, &stated, at, Happening::State, next);
+            self.follows(Step("states", at), stated, at, Happening::State, next);
         }
         if let Some(store) = storing {
             self.store(state, at, store, next);
@@ -181,12 +177,12 @@ impl Relays {
             self.unanswered(state, at, nth, *letter, next);
         }
         if leaving && u8::from(state.closed) <= shard && !matches!(storing, Some(Store::Closed(_))) {
-            self.begins(Step::BeginAgain { process: at }, state, at, next);
+            self.begins(Step("begins again", at), state.clone(), at, next);
         }
         if state.leaves > 0 && !leaving {
             let mut left = State { leaves: state.leaves - 1, ..state.clone() };
             left.processes[at] = Some(Process { leaving: true, ..process });
-            self.follows(Step::Leave { process: at }, &left, at, Happening::Leave(shard), next);
+            self.follows(Step("is asked to leave", at), left, at, Happening::Leave(shard), next);
         }
         if sends && state.timeouts > 0 {
             self.restart(state, at, next);
@@ -196,7 +192,7 @@ impl Relays {
             let mut crashed = state.clone();
             crashed.timeouts -= u8::from(sends);
             crashed.leave(at);
-            next.push((Step::Crash { process: at }, crashed.sorted()));
+            next.push((Step("crashes", at), crashed.sorted()));
         }
     }
 
@@ -207,7 +203,7 @@ impl Relays {
         if self.obeys(Rule::AnswersDropped) {
             restarted.leave(at);
         }
-        self.begin(Step::Restart { process: at }, &restarted, at, next);
+        self.begin(Step("restarts", at), restarted, at, next);
     }
 
     /// Lets a process read all or some of the next records, or the end of the stream shard, or a loss.
@@ -222,21 +218,21 @@ impl Relays {
                 *fed = fed.later(Reached { to, at: to + 1 });
             }
             let happening = Happening::Read(shard, read + 1, to);
-            self.follows(Step::Read { process: at, to }, &state, at, happening, next);
+            self.follows(Step("reads", at), state, at, happening, next);
         }
         if trimmed == Some(read + 1) {
-            self.follows(Step::Announce { process: at }, state, at, Happening::Announce, next);
+            self.follows(Step("announces", at), state.clone(), at, Happening::Announce, next);
         }
         if read == last && shard == 0 && self.ends() {
             let mut state = state.clone();
             if !self.obeys(Rule::ClosingBehindEntries) {
                 state.network.extend(self.early_closing());
             }
-            self.follows(Step::EndOfShard { process: at }, &state, at, Happening::EndOfShard, next);
+            self.follows(Step("reads the end", at), state, at, Happening::EndOfShard, next);
         }
         if !self.obeys(Rule::TimeBehindRecords) {
-            let step = Step::StateTimeEarly { process: at };
-            self.follows(step, state, at, Happening::UpTo(shard, last + 1), next);
+            let step = Step("states a time early", at);
+            self.follows(step, state.clone(), at, Happening::UpTo(shard, last + 1), next);
         }
     }
 
@@ -254,12 +250,12 @@ impl Relays {
         if state.timeouts > 0 {
             let mut late = State { timeouts: state.timeouts - 1, ..state.clone() };
             late.network[nth].sender = Sender::Gone;
-            self.follows(Step::TimeOut { process: at }, &late, at, Happening::TimedOut(partition), next);
+            self.follows(Step("times out", at), late, at, Happening::Sent(partition, Err(())), next);
         }
         if !self.obeys(Rule::OneUnderWay) && !state.insists(at) {
             let mut early = state.clone();
             early.network[nth].sender = Sender::Insists(at);
-            self.follows(Step::GoOnUnanswered { process: at }, &early, at, Happening::Sent(partition), next);
+            self.follows(Step("goes on unanswered", at), early, at, Happening::Sent(partition, Ok(())), next);
         }
     }
 
@@ -270,13 +266,13 @@ impl Relays {
         let mut stored = state.clone();
         let process = stored.processes[at].as_mut().expect("it stores");
         process.storing = None;
-        let step = Step::Store { process: at, store };
+        let step = Step("stores", at);
         match store {
             Store::Fed(shard, to) => {
                 let fed = &mut stored.fed[usize::from(shard)];
                 *fed = fed.later(to);
                 let fed = *fed;
-                self.follows(step, &stored, at, Happening::Stored(shard, fed), next);
+                self.follows(step, stored, at, Happening::Stored(shard, fed), next);
             }
             Store::Closed(to) => {
                 stored.closed = true;
@@ -287,7 +283,7 @@ impl Relays {
                     stored.leave(at);
                     next.push((step, stored.sorted()));
                 } else {
-                    self.begins(step, &stored, at, next);
+                    self.begins(step, stored, at, next);
                 }
             }
         }
@@ -297,12 +293,11 @@ impl Relays {
     pub(super) fn follows(
         &self,
         step: Step,
-        state: &State,
+        mut state: State,
         at: usize,
         happening: Happening,
         next: &mut Vec<(Step, State)>,
     ) {
-        let mut state = state.clone();
         let mut process = state.processes[at].expect("it happens to a process");
         let (machine, wanted) = self.happens(process.machine, happening);
         process.machine = machine;

@@ -10,18 +10,16 @@
 //! used. After it, no earlier request is accepted, and a consumer that lost the partition sends nothing more.
 //! Tombstones expire only during a night. The group may also be reset to its first offset.
 
-mod consumer;
 mod tests;
 
 use tally_core::ids::{Shard, UserId};
-use tally_core::register::{Change, Progress, Row, Version, Write, admitted};
+use tally_core::register::{Answer, Change, Progress, Row, Settled, Version, Write, admitted};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Offset;
 
-use self::consumer::Consumer;
 use super::likes;
-use crate::explore::Model;
-use crate::intern::Interned;
+use crate::explore::{Model, Step};
+use crate::intern::{Interned, Number};
 
 /// A rule that a mutant breaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +69,18 @@ struct Stored {
 type Events = u8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Consumer {
+    progress: Number,
+    /// The events whose statements have no answer yet.
+    under_way: Events,
+    /// The events whose dead letters are not acknowledged yet.
+    letters: Events,
+    /// The requests that a mutant's client repeats by itself.
+    repeated: Events,
+    may_send: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     rows: [Option<Stored>; 2],
     committed: u8,
@@ -81,23 +91,6 @@ struct State {
     /// The events whose dead letters are acknowledged.
     letters: Events,
     left: Budget,
-}
-
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "steps are read in traces")]
-enum Step {
-    Arrive { event: u8 },
-    TakeOver,
-    Reset,
-    Night { expired: u8 },
-    Take { consumer: usize },
-    Send { consumer: usize },
-    Answer { consumer: usize, event: u8 },
-    Stands { consumer: usize, event: u8 },
-    Miss { consumer: usize, event: u8 },
-    Repeat { consumer: usize, event: u8 },
-    Acknowledge { consumer: usize, event: u8 },
-    Commit { to: u8 },
 }
 
 struct Rows {
@@ -112,10 +105,6 @@ impl Rows {
     fn new(events: &[Event], budget: Budget) -> Self {
         let writes = (0..).zip(events).map(|(offset, event)| write(offset, *event)).collect();
         Self { events: events.to_vec(), budget, removed: None, writes, progresses: Interned::default() }
-    }
-
-    fn without(self, removed: Rule) -> Self {
-        Self { removed: Some(removed), ..self }
     }
 
     fn obeys(&self, rule: Rule) -> bool {
@@ -175,38 +164,166 @@ impl Rows {
             self.sleep(&mut night);
             let mut rows = night.rows.iter_mut().enumerate().filter(|(member, _)| expired >> member & 1 == 1);
             if rows.all(|(_, row)| row.take().is_some_and(|row| row.expires)) {
-                next.push((Step::Night { expired }, night));
+                next.push((Step("a night passes", expired), night));
             }
         }
+    }
+
+    /// Returns a consumer to which the partition was just assigned.
+    fn begin(&self, at: u8) -> Consumer {
+        let progress = self.progresses.number(Progress::new(Offset(at.into())));
+        Consumer { progress, under_way: 0, letters: 0, repeated: 0, may_send: true }
+    }
+
+    /// Returns a consumer that does nothing any more.
+    fn gone(&self) -> Consumer {
+        Consumer { may_send: false, ..self.begin(self.end()) }
+    }
+
+    fn is_idle(&self, consumer: &Consumer) -> bool {
+        let progress = self.progresses.get(consumer.progress);
+        progress.committable() == Offset(self.end().into()) && consumer.repeated == 0
+    }
+
+    /// Lets a night pass: no earlier request is answered after it, and a claim that was not confirmed is void.
+    fn sleep(&self, state: &mut State) {
+        for consumer in &mut state.consumers {
+            for event in each(std::mem::take(&mut consumer.under_way)) {
+                self.progresses
+                    .update(&mut consumer.progress, |progress| progress.settle(Offset(event.into()), Answer::Again));
+            }
+        }
+        if self.obeys(Rule::ClaimConfirmed) {
+            state.consumers[1] = self.gone();
+        }
+    }
+
+    /// Adds the possible steps of a consumer.
+    fn consumer(&self, state: &State, i: usize, next: &mut Vec<(Step, State)>) {
+        let before = state.consumers[i];
+        if !before.may_send {
+            return;
+        }
+        let progress = self.progresses.get(before.progress);
+        let mut go = |step, act: &dyn Fn(&mut State)| {
+            let mut after = *state;
+            act(&mut after);
+            next.push((step, after));
+        };
+        if let Some(write) = usize::try_from(progress.next().0).ok().and_then(|at| self.writes.get(at)) {
+            let take = |progress: &mut Progress| progress.take(write.clone());
+            go(Step("takes", i), &|after| self.progresses.update(&mut after.consumers[i].progress, take));
+        }
+        if progress.ready() > 0 {
+            go(Step("sends", i), &|after| self.send(after, i));
+        }
+        for event in each(before.under_way) {
+            go(Step("is answered", i), &|after| {
+                let answer = self.answer(after, event);
+                self.settle(after, i, event, answer);
+            });
+            // It is left open which of the two statements it was: either may have been the wrong one.
+            let stands = state.rows[self.events[usize::from(event)].member].is_some();
+            go(Step("finds the row otherwise", i), &|after| self.settle(after, i, event, Answer::Stands(stands)));
+            go(Step("misses the answer", i), &|after| {
+                self.settle(after, i, event, Answer::Again);
+                if !self.obeys(Rule::AttemptsAsked) {
+                    after.consumers[i].repeated |= 1 << event;
+                }
+            });
+        }
+        for event in each(before.repeated) {
+            go(Step("repeats", i), &|after| {
+                after.consumers[i].repeated &= !(1 << event);
+                after.copies |= 1 << event;
+            });
+        }
+        for event in each(before.letters) {
+            go(Step("is acknowledged", i), &|after| self.acknowledge(after, i, event));
+        }
+        let finished = if self.obeys(Rule::FinishedOnly) { progress.committable() } else { progress.next() };
+        let to = u8::try_from(finished.0).expect("few events");
+        if i == 0 && to > state.committed {
+            go(Step("commits", usize::from(to)), &|after| after.committed = to);
+        }
+    }
+
+    fn send(&self, state: &mut State, i: usize) {
+        for attempt in self.progresses.update(&mut state.consumers[i].progress, |progress| progress.cut(1)) {
+            let event = 1 << attempt.write.version.offset().0;
+            state.consumers[i].under_way |= event;
+            state.copies |= event;
+        }
+    }
+
+    /// Lets the store carry out a statement, and returns its answer.
+    fn answer(&self, state: &mut State, event: u8) -> Answer {
+        let of = self.events[usize::from(event)];
+        if of.is_refused {
+            return Answer::Refused;
+        }
+        let stands = state.rows[of.member].map(|row| row.version);
+        self.carry_out(&mut state.rows, event);
+        match stands {
+            Some(stands) if stands >= self.version(event) => Answer::Older(stands),
+            _ => Answer::Stored,
+        }
+    }
+
+    fn settle(&self, state: &mut State, i: usize, event: u8, answer: Answer) {
+        let offset = Offset(event.into());
+        let consumer = &mut state.consumers[i];
+        consumer.under_way &= !(1 << event);
+        // The mutant takes a refusal as the end of the whole row.
+        let ends = answer == Answer::Refused && !self.obeys(Rule::RefusedReplaced);
+        let told = if ends { Answer::Stored } else { answer };
+        let settled = self.progresses.update(&mut consumer.progress, |progress| progress.settle(offset, told));
+        if ends {
+            state.letters |= 1 << event;
+        }
+        if settled == Settled::Refused {
+            consumer.letters |= 1 << event;
+            if !self.obeys(Rule::LetterAwaited) {
+                self.progresses.update(&mut consumer.progress, |progress| progress.finish(offset));
+                consumer.letters = 0;
+            }
+        }
+    }
+
+    fn acknowledge(&self, state: &mut State, i: usize, event: u8) {
+        state.letters |= 1 << event;
+        let consumer = &mut state.consumers[i];
+        consumer.letters &= !(1 << event);
+        self.progresses.update(&mut consumer.progress, |progress| progress.finish(Offset(event.into())));
     }
 }
 
 impl Model for Rows {
     type State = State;
-    type Step = Step;
 
-    fn initial(&self) -> Vec<State> {
-        vec![State {
+    fn initial(&self) -> State {
+        State {
             rows: [None; 2],
             committed: 0,
             consumers: [self.begin(0), self.gone()],
             copies: 0,
             letters: 0,
             left: self.budget,
-        }]
+        }
     }
 
     fn steps(&self, state: &State, next: &mut Vec<(Step, State)>) {
         for event in each(state.copies) {
             let mut arrived = *state;
             self.carry_out(&mut arrived.rows, event);
-            next.push((Step::Arrive { event }, arrived));
+            next.push((Step("arrives", usize::from(event)), arrived));
         }
-        next.push((Step::TakeOver, State { consumers: [self.begin(state.committed), state.consumers[0]], ..*state }));
+        let consumers = [self.begin(state.committed), state.consumers[0]];
+        next.push((Step("takes over", 0), State { consumers, ..*state }));
         if state.left.resets > 0 && state.committed > 0 {
             let (mut reset, left) = (*state, Budget { resets: state.left.resets - 1, ..state.left });
             reset.consumers[0] = self.begin(0);
-            next.push((Step::Reset, State { committed: 0, left, ..reset }));
+            next.push((Step("is reset", 0), State { committed: 0, left, ..reset }));
         }
         self.night(state, next);
         for consumer in 0..2 {
