@@ -123,8 +123,8 @@ costs *args:
     e2e/costs "$@"
 
 # how fast the embedded DynamoDB is
-bench-emulator *args:
-    cargo bench -p tally-emulator --bench throughput -- "$@"
+bench-emulator:
+    cargo bench -p tally-emulator --bench throughput
 
 # how fast lists are made
 bench-trends *args:

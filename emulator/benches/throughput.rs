@@ -1,4 +1,4 @@
-//! Measures the processor time of a statement in process, without an SDK and without a socket.
+//! Measures the processor time of a statement, and of a row of a page, in process, without an SDK and without a socket.
 //!
 //! It is the processor time of this thread, which a busy machine does not distort (Linux only; elsewhere it is the time that
 //! has passed).
@@ -17,30 +17,40 @@ use tokio::time::Instant;
 const ROUNDS: usize = 5;
 const BATCHES: usize = 2000;
 const STATEMENTS: usize = 25;
+const SCANNED: usize = 1000;
 
 const INSERT: &str =
     r#"INSERT INTO "likes" VALUE {'pk': ?, 'user_id': ?, 'post_id': ?, 'liked_at': ?, 'v': ?, 'region': ?}"#;
 const UPDATE: &str =
     r#"UPDATE "likes" SET "liked_at" = ? SET "v" = ? REMOVE "gone" WHERE "pk" = ? AND "user_id" = ? AND "v" < ?"#;
 
-/// Prints the time of a statement over some rounds, each with its own emulator.
+/// Prints the time of each kind of request over some rounds, each with its own emulator.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let names = ["INSERT of a new key", "UPDATE whose condition holds", "UPDATE whose condition is false"];
-    let mut rounds: [Vec<f64>; 3] = Default::default();
+    let names = [
+        "INSERT of a new key",
+        "UPDATE whose condition holds",
+        "UPDATE whose condition is false",
+        "Query, page of up to 5 rows",
+        "Scan, row in pages of 1000",
+    ];
+    let mut rounds: [Vec<f64>; 5] = Default::default();
     for _ in 0..ROUNDS {
         let emulator = created().await;
-        for (nth, times) in rounds.iter_mut().enumerate() {
+        for (nth, times) in rounds[..3].iter_mut().enumerate() {
             let statement = if nth == 0 { insert } else { update };
-            let batch = |batch: usize| {
-                let statements: Vec<_> = (0..STATEMENTS).map(|at| statement(batch * STATEMENTS + at)).collect();
-                Bytes::from(json!({"Statements": statements}).to_string())
+            let batch = |nth: usize| {
+                let statements: Vec<_> = (0..STATEMENTS).map(|at| statement(nth * STATEMENTS + at)).collect();
+                json!({"Statements": statements})
             };
-            times.push(micros(&emulator, (0..BATCHES).map(batch).collect(), nth == 2).await);
+            let batches = (0..BATCHES).map(batch);
+            times.push(micros(&emulator, "BatchExecuteStatement", batches, nth == 2).await / STATEMENTS as f64);
         }
+        rounds[3].push(micros(&emulator, "Query", (0..4000).map(query), false).await);
+        rounds[4].push(micros(&emulator, "Scan", (0..160).map(scan), false).await / SCANNED as f64);
         assert_eq!(emulator.stats().tables["likes"].items, BATCHES * STATEMENTS);
     }
-    println!("microseconds a statement of BatchExecuteStatement, {STATEMENTS} each; medians of {ROUNDS} rounds");
+    println!("microseconds of a statement in batches of {STATEMENTS}, a page or a row; medians of {ROUNDS} rounds");
     for (name, mut times) in names.into_iter().zip(rounds) {
         times.sort_by(f64::total_cmp);
         println!("{name:<40} {:>12.2}", times[ROUNDS / 2]);
@@ -60,15 +70,28 @@ fn update(n: usize) -> Value {
     json!({"Statement": UPDATE, "Parameters": parameters, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
 }
 
-/// Sends every batch, and returns the microseconds of a statement. The first one of a batch fails or does not.
-async fn micros(emulator: &Emulator, batches: Vec<Bytes>, fails: bool) -> f64 {
+fn query(n: usize) -> Value {
+    json!({
+        "TableName": "likes", "ConsistentRead": true, "Limit": 5, "KeyConditionExpression": "pk = :pk",
+        "ExpressionAttributeValues": {":pk": {"S": format!("post-{}#{}", n % 1000, n % 64)}},
+    })
+}
+
+fn scan(n: usize) -> Value {
+    json!({"TableName": "likes", "ConsistentRead": true, "Limit": SCANNED, "Segment": n % 8, "TotalSegments": 8})
+}
+
+/// Sends every request, and returns the microseconds of one. Checks whether the first statement of each batch fails.
+async fn micros(emulator: &Emulator, operation: &str, requests: impl Iterator<Item = Value>, fails: bool) -> f64 {
+    let bodies: Vec<Bytes> = requests.map(|request| request.to_string().into()).collect();
+    let count = bodies.len() as f64;
     let began = Instant::now();
     let before = used(began);
-    for batch in batches {
-        let answer = raw(emulator, "BatchExecuteStatement", batch).await;
+    for body in bodies {
+        let answer = raw(emulator, operation, body).await;
         assert_eq!(answer.starts_with(br#"{"Responses":[{"Error""#), fails, "{answer:?}");
     }
-    (used(began) - before).as_secs_f64() * 1e6 / (BATCHES * STATEMENTS) as f64
+    (used(began) - before).as_secs_f64() * 1e6 / count
 }
 
 /// The processor time that this thread has used, or the time since `began` if the system does not tell.

@@ -162,7 +162,7 @@ impl Error {
         }
     }
 
-    /// Writes it as the outcome of a statement or an action.
+    /// Writes the code, message and item of a failed statement or action.
     pub(crate) fn write_outcome(&self, out: &mut Writer) {
         out.key("Code").string(self.code());
         out.key("Message").string(&self.message);

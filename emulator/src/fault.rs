@@ -298,16 +298,21 @@ mod tests {
 
     use super::*;
 
+    /// Whether a rule that is set at 5000 affects a request.
+    fn strikes(rule: &Rule, asked: &Asked<'_>, now: Millis) -> bool {
+        let mut faults = Faults::default();
+        faults.set(vec![rule.clone()], 5000);
+        faults.decide(asked, now, &mut StdRng::seed_from_u64(1)).fault.is_some()
+    }
+
+    fn statement(action: &'static str) -> Asked<'static> {
+        Asked { operation: None, action: Some(action), touches: &|table| table == "likes" }
+    }
+
     #[test]
     fn a_rule_matches_a_statement_by_its_action_and_counts_it_under_that_name_only() {
-        let statement = Asked { operation: None, action: Some("PartiQLUpdate"), touches: &|table| table == "likes" };
+        let statement = statement("PartiQLUpdate");
         let request = Asked { operation: Some("ExecuteStatement"), ..statement };
-        let rng = &mut StdRng::seed_from_u64(1);
-        let mut struck = |rule: Rule, asked: &Asked<'_>, now: Millis| {
-            let mut faults = Faults::default();
-            faults.set(vec![rule], 5000);
-            faults.decide(asked, now, rng).fault.is_some()
-        };
         let rule = || Rule::new(Fault::Conflict);
         for (rule, of_a_batch, alone) in [
             (rule(), true, true),
@@ -318,11 +323,24 @@ mod tests {
             (rule().on("PartiQLInsert"), false, false),
             (rule().on("PartiQLUpdate").table("counts"), false, false),
         ] {
-            assert_eq!(struck(rule.clone(), &statement, 5000), of_a_batch, "{rule:?}");
-            assert_eq!(struck(rule.clone(), &request, 5000), alone, "{rule:?}");
+            assert_eq!(strikes(&rule, &statement, 5000), of_a_batch, "{rule:?}");
+            assert_eq!(strikes(&rule, &request, 5000), alone, "{rule:?}");
         }
-        let brief = || Rule::new(Fault::Outage).lasting(Duration::from_secs(1));
-        assert!(struck(brief(), &request, 5999) && !struck(brief(), &request, 6000), "an outage ends");
+    }
+
+    #[test]
+    fn no_read_is_in_conflict() {
+        let asked = statement("PartiQLSelect");
+        for (fault, expected) in [(Fault::Conflict, false), (Fault::Throttle, true)] {
+            assert_eq!(strikes(&Rule::new(fault).on("PartiQLSelect"), &asked, 5000), expected, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn an_outage_ends() {
+        let brief = Rule::new(Fault::Outage).lasting(Duration::from_secs(1));
+        let asked = statement("PartiQLUpdate");
+        assert!(strikes(&brief, &asked, 5999) && !strikes(&brief, &asked, 6000));
     }
 
     #[test]

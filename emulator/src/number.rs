@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -147,7 +148,10 @@ impl FromStr for Number {
         };
         let (decimal, power) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
         let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, ""));
-        let digits = [whole, fraction].concat();
+        let digits = match fraction {
+            "" => Cow::Borrowed(whole),
+            _ => Cow::Owned([whole, fraction].concat()),
+        };
         let power: Option<i64> = power.parse().ok();
         let Some(power) = power.filter(|_| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
         else {

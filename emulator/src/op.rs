@@ -63,14 +63,14 @@ macro_rules! calls {
 calls! {
     "DynamoDB_20120810" {
         CreateTable: tables::CreateTable => tables::create,
-        DescribeTable: params::OfTable => describe::table,
+        DescribeTable: params::TableRequest => describe::describe_table,
         ListTables: describe::ListTables => describe::list,
-        DeleteTable: params::OfTable => tables::delete,
+        DeleteTable: params::TableRequest => tables::delete,
         UpdateTable: tables::UpdateTable => tables::update,
         UpdateTimeToLive: ttl::UpdateTimeToLive => ttl::update,
-        DescribeTimeToLive: params::OfTable => ttl::describe,
+        DescribeTimeToLive: params::TableRequest => ttl::describe,
         UpdateContinuousBackups: backups::UpdateContinuousBackups => backups::update,
-        DescribeContinuousBackups: params::OfTable => backups::describe,
+        DescribeContinuousBackups: params::TableRequest => backups::describe,
         RestoreTableToPointInTime: backups::RestoreTableToPointInTime => backups::restore,
         PutItem: write::Parameters => items::put,
         GetItem: items::GetItem => items::get,
@@ -88,8 +88,8 @@ calls! {
     "DynamoDBStreams_20120810" {
         ListStreams: streams::ListStreams => streams::list,
         DescribeStream: streams::DescribeStream => streams::describe,
-        GetShardIterator: streams::GetShardIterator => streams::iterator,
-        GetRecords: streams::GetRecords => streams::records,
+        GetShardIterator: streams::GetShardIterator => streams::get_iterator,
+        GetRecords: streams::GetRecords => streams::get_records,
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Value {
     Null,
     M(BTreeMap<String, Value>),
     L(Vec<Value>),
-    /// A set of strings, numbers or binaries, never empty.
+    /// A set of strings, numbers or binaries: never empty, all of one of these types.
     Set(BTreeSet<Value>),
 }
 

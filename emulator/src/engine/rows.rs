@@ -1,7 +1,7 @@
 //! The items of a table, ordered by key and indexed by hash, with a short history from which eventually consistent
 //! reads return old values.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use foldhash::fast::FixedState;
@@ -21,16 +21,20 @@ const MAX_UNDO: usize = 100_000;
 /// keys, and pages of several items, use the order.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    entries: HashMap<Key, Entry, FixedState>,
-    /// The keys of all entries.
-    order: BTreeSet<Key>,
+    entries: Vec<Entry>,
+    /// The indexes of the entries that no key has.
+    free: Vec<usize>,
+    /// The index of the entry of each key.
+    places: HashMap<Key, usize, FixedState>,
+    /// The same, ordered by key.
+    order: BTreeMap<Key, usize>,
     /// The number of keys that have an item.
     live: usize,
     /// The time and key of each undo, oldest first.
     expiry: VecDeque<(Millis, Key)>,
 }
 
-/// A range of keys, as a set takes it.
+/// A range of keys, as a map takes it.
 pub(crate) type Range = (Bound<Key>, Bound<Key>);
 
 impl Rows {
@@ -40,19 +44,17 @@ impl Rows {
 
     /// The item now, or as it was at `as_of`.
     pub(crate) fn get(&self, key: &Key, as_of: Option<Millis>) -> Option<&Image> {
-        self.entries.get(key)?.seen(as_of)
+        self.entries[*self.places.get(key)?].seen(as_of)
     }
 
     /// Sets or removes an item. Its previous value can be read for `lag` milliseconds.
     pub(crate) fn set(&mut self, key: &Key, image: Option<Image>, now: Millis, lag: Millis) {
-        let entry = match self.entries.get_mut(key) {
-            Some(entry) => entry,
+        let place = match self.places.get(key) {
+            Some(place) => *place,
             None if image.is_none() => return,
-            None => {
-                self.order.insert(key.clone());
-                self.entries.entry(key.clone()).or_default()
-            }
+            None => self.add(key),
         };
+        let entry = &mut self.entries[place];
         let is = image.is_some();
         let before = std::mem::replace(&mut entry.now, image);
         self.live = self.live + usize::from(is) - usize::from(before.is_some());
@@ -60,9 +62,20 @@ impl Rows {
             entry.past.push(Undo { changed: now, before });
             self.expiry.push_back((now, key.clone()));
             self.forget(now, lag);
-        } else {
+        } else if !is {
             self.drop_if_gone(key);
         }
+    }
+
+    /// Gives a new key an empty entry, and returns its index.
+    fn add(&mut self, key: &Key) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            self.entries.len() - 1
+        });
+        self.places.insert(key.clone(), place);
+        self.order.insert(key.clone(), place);
+        place
     }
 
     fn forget(&mut self, now: Millis, lag: Millis) {
@@ -70,8 +83,8 @@ impl Rows {
             || self.expiry.len() > MAX_UNDO
         {
             let Some((_, key)) = self.expiry.pop_front() else { return };
-            if let Some(entry) = self.entries.get_mut(&key) {
-                entry.past.remove(0);
+            if let Some(place) = self.places.get(&key) {
+                self.entries[*place].past.remove(0);
             }
             self.drop_if_gone(&key);
         }
@@ -79,9 +92,11 @@ impl Rows {
 
     /// Removes an entry that has neither an item nor history.
     fn drop_if_gone(&mut self, key: &Key) {
-        if self.entries.get(key).is_some_and(|entry| entry.now.is_none() && entry.past.is_empty()) {
+        let gone = |place: &&usize| self.entries[**place].now.is_none() && self.entries[**place].past.is_empty();
+        if let Some(place) = self.places.get(key).filter(gone) {
+            self.free.push(*place);
             self.order.remove(key);
-            self.entries.remove(key);
+            self.places.remove(key);
         }
     }
 
@@ -95,13 +110,13 @@ impl Rows {
         if is_empty(&range) {
             return Box::new(std::iter::empty());
         }
-        let seen = move |key| Some((key, self.get(key, as_of)?));
-        let keys = self.order.range(range);
-        if forward { Box::new(keys.filter_map(seen)) } else { Box::new(keys.rev().filter_map(seen)) }
+        let seen = move |(key, place): (_, &usize)| Some((key, self.entries[*place].seen(as_of)?));
+        let places = self.order.range(range);
+        if forward { Box::new(places.filter_map(seen)) } else { Box::new(places.rev().filter_map(seen)) }
     }
 }
 
-/// Whether a set would panic on this range, or find nothing in it.
+/// Whether a map would panic on this range, or find nothing in it.
 fn is_empty((low, high): &Range) -> bool {
     match (low, high) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
@@ -149,6 +164,6 @@ mod tests {
         rows.set(&key, None, 10, 50);
         assert!(rows.get(&key, Some(9)).is_some() && rows.get(&key, Some(10)).is_none());
         rows.forget(61, 50);
-        assert!(rows.entries.is_empty() && rows.order.is_empty());
+        assert!(rows.places.is_empty() && rows.order.is_empty() && rows.free == [0]);
     }
 }

@@ -2,7 +2,6 @@
 //! paths, limits, and the format of errors.
 
 use super::Placeholders;
-use super::partiql::parser::{Place, malformed, undoubled};
 use super::path::{MAX_INDEX, MAX_PATH_LEVELS, Path, Step, clash_among};
 use super::token::{Lexeme, Token};
 use super::words::{is_keyword, is_reserved};
@@ -128,7 +127,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The error for an unexpected token. Of an expression, it shows the token with its neighbours.
+    /// The error for an unexpected token. In an expression, it shows the token with its neighbours.
     pub(super) fn unexpected(&self) -> Invalid {
         if !self.is_statement() {
             let (token, near) = (self.peek().text(), &self.text[self.before..self.second().end]);
@@ -141,8 +140,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The error for too many levels of parentheses. Those of an expression that are not redundant need an operator between
-    /// two of them.
+    /// The error for too many levels of parentheses. An expression with more levels than operators has redundant ones.
     pub(super) fn too_deep(&self) -> Invalid {
         if self.is_statement() {
             malformed("The statement is nested too deeply")
@@ -217,7 +215,7 @@ impl<'a> Parser<'a> {
     /// Parses a value, if the next token begins one: in an expression a `:placeholder`, in a statement a literal or a `?`.
     pub(super) fn value(&mut self) -> Result<Option<Value>, Invalid> {
         let Language::Expression { placeholders, .. } = &mut self.language else {
-            return self.literal(&Place::Root, 1);
+            return self.literal();
         };
         let Token::Value(key) = self.next.token else { return Ok(None) };
         let value = placeholders.value(key).cloned();
@@ -277,6 +275,21 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
+    /// Parses a name, which must not be a keyword unless it is quoted.
+    pub(super) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
+        let name = match self.peek() {
+            Token::Word(word) if !is_keyword(word) => word.to_owned(),
+            Token::Quoted(text) => undoubled(text, '"'),
+            _ if missing.is_empty() => return Err(self.unexpected()),
+            _ => return Err(malformed(missing)),
+        };
+        self.advance();
+        if name.is_empty() {
+            return Err(Invalid::new("Path component cannot be an empty string"));
+        }
+        Ok(name)
+    }
+
     /// Parses the contents of brackets in a document path.
     fn bracketed(&mut self) -> Result<Step, Invalid> {
         let step = match self.peek() {
@@ -284,7 +297,11 @@ impl<'a> Parser<'a> {
             Token::Number(digits) => {
                 let index = digits.parse().ok().filter(|index| *index <= MAX_INDEX);
                 if index.is_none() {
-                    self.refuse(format!("List index is not within the allowable range; index: [{digits}]"));
+                    let reason = format!("List index is not within the allowable range; index: [{digits}]");
+                    if self.is_statement() {
+                        return Err(self.invalid(reason));
+                    }
+                    self.refuse(reason);
                 }
                 Step::Index(index.unwrap_or_default())
             }
@@ -293,4 +310,22 @@ impl<'a> Parser<'a> {
         self.advance();
         Ok(step)
     }
+}
+
+/// The error for a statement that cannot be parsed.
+pub(super) fn malformed(detail: &str) -> Invalid {
+    Invalid::new(format!("Statement wasn't well formed, can't be processed: {detail}"))
+}
+
+/// The error for a part of the language that is not implemented.
+pub(super) fn unsupported(what: &str) -> Invalid {
+    Invalid::new(format!("{what} is not supported by this emulator"))
+}
+
+/// Removes the doubling of quotation marks in a text.
+pub(super) fn undoubled(text: &str, mark: char) -> String {
+    if !text.contains(mark) {
+        return text.to_owned();
+    }
+    text.replace(&format!("{mark}{mark}"), &mark.to_string())
 }

@@ -1,7 +1,7 @@
 //! PartiQL statements. Each is translated into the items, updates and conditions of the other operations.
 
 mod grammar;
-pub(super) mod parser;
+mod parser;
 #[cfg(test)]
 mod tests;
 pub(super) mod token;

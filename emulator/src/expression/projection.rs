@@ -29,10 +29,12 @@ impl Projection {
 
 /// The parts of an item at these paths.
 pub(super) fn project(paths: &[&Path], item: &Item) -> Item {
-    let parts = item.iter().filter_map(|(name, value)| {
-        let of_attribute = paths.iter().filter(|path| path.root == *name);
-        let ways: Vec<&[Step]> = of_attribute.map(|path| path.steps.as_slice()).collect();
-        Some((name, pick(value, &ways)?))
+    let mut paths = paths.to_vec();
+    paths.sort_unstable();
+    let parts = paths.chunk_by(|one, next| one.root == next.root).filter_map(|of_attribute| {
+        let name = of_attribute[0].root.as_str();
+        let ways: Vec<&[Step]> = of_attribute.iter().map(|path| path.steps.as_slice()).collect();
+        Some((name, pick(item.get(name)?, &ways)?))
     });
     parts.collect()
 }
@@ -42,19 +44,21 @@ fn pick(value: &Value, ways: &[&[Step]]) -> Option<Value> {
     if ways.iter().any(|way| way.is_empty()) {
         return Some(value.clone());
     }
-    let below = |step: &Step, value: &Value| {
-        let ways: Vec<&[Step]> = ways.iter().filter(|way| way[0] == *step).map(|way| &way[1..]).collect();
+    let below = |leads_there: &dyn Fn(&Step) -> bool, value: &Value| {
+        let ways: Vec<&[Step]> = ways.iter().filter(|way| leads_there(&way[0])).map(|way| &way[1..]).collect();
         if ways.is_empty() { None } else { pick(value, &ways) }
     };
     match value {
         Value::M(map) => {
-            let part =
-                |(name, value): (&String, &Value)| Some((name.clone(), below(&Step::Field(name.clone()), value)?));
+            let part = |(name, value): (&String, &Value)| {
+                let leads_there = |step: &Step| matches!(step, Step::Field(field) if field == name);
+                Some((name.clone(), below(&leads_there, value)?))
+            };
             let parts: BTreeMap<String, Value> = map.iter().filter_map(part).collect();
             (!parts.is_empty()).then_some(Value::M(parts))
         }
         Value::L(list) => {
-            let part = |(index, value): (usize, &Value)| below(&Step::Index(index), value);
+            let part = |(index, value): (usize, &Value)| below(&|step| *step == Step::Index(index), value);
             let parts: Vec<Value> = list.iter().enumerate().filter_map(part).collect();
             (!parts.is_empty()).then_some(Value::L(parts))
         }

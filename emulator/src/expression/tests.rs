@@ -3,6 +3,8 @@ mod updates;
 
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+
 use super::{Comparator, Condition, KeyCondition, KeyRange, Placeholders, Projection, RangeCondition, Update};
 use crate::value::{Item, Value};
 
@@ -18,7 +20,7 @@ fn value(json: &str) -> Value {
 fn placeholders() -> Placeholders {
     let names = [("#n", "name"), ("#dot", "a.b"), ("#a", "a"), ("#l", "l")];
     let values = r#"{
-        ":one":{"N":"1"}, ":two":{"N":"2"}, ":five":{"N":"5"}, ":big":{"N":"9E125"},
+        ":one":{"N":"1"}, ":two":{"N":"2"}, ":five":{"N":"5"}, ":six":{"N":"6"}, ":big":{"N":"9E125"},
         ":a":{"S":"a"}, ":b":{"S":"b"}, ":ab":{"S":"ab"}, ":S":{"S":"S"}, ":bogus":{"S":"X"},
         ":bin":{"B":"YWI="}, ":bin1":{"B":"YQ=="}, ":true":{"BOOL":true}, ":null":{"NULL":true},
         ":list":{"L":[{"N":"7"}]}, ":map":{"M":{"k":{"S":"v"}}}, ":ss":{"SS":["a","b"]}, ":ss1":{"SS":["a"]},
@@ -257,4 +259,22 @@ fn placeholders_must_be_well_formed_and_used() {
         "ExpressionAttributeValues can only be specified when using expressions: FilterExpression is null"
     );
     assert!(Placeholders::default().refuse_without_expression("").is_ok());
+}
+
+proptest! {
+    #[test]
+    fn no_mutation_of_a_valid_expression_makes_a_parser_panic(
+        text in prop::sample::select(vec![
+            "SET m.c = if_not_exists(m.c, :one) + :one, l[9] = list_append(l, :list) REMOVE s, l[0] ADD n :one DELETE ss :ss1",
+            "(n BETWEEN :one AND :five OR NOT size(l[2].x) >= :two) AND s IN (:a, :b) AND begins_with(#n, :ab)",
+            "pk = :a AND begins_with(sk, :b)",
+            "m.nest.y, l[2].x, #dot",
+        ]),
+        at in any::<prop::sample::Index>(), character in any::<char>(), cut in any::<bool>(),
+    ) {
+        let mut characters: Vec<char> = text.chars().collect();
+        let at = at.index(characters.len());
+        if cut { characters.truncate(at); } else { characters[at] = character; }
+        attempt(&String::from_iter(characters));
+    }
 }

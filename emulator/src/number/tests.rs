@@ -136,4 +136,9 @@ proptest! {
         prop_assert_eq!(x.cmp(&y), negated(y).cmp(&negated(x)));
         prop_assert_eq!(x.cmp(&y).is_eq(), x == y);
     }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC*|[-+0-9.eE]{0,60}") {
+        let _ = text.parse::<Number>();
+    }
 }

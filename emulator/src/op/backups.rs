@@ -13,7 +13,7 @@ use crate::error::{Error, Kind};
 use crate::json::Writer;
 
 use super::describe::{described, seconds};
-use super::params::{OfTable, check_table_name, required};
+use super::params::{TableRequest, check_table_name, required};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
@@ -43,8 +43,8 @@ pub(super) fn update(request: UpdateContinuousBackups, engine: &mut Engine) -> R
 }
 
 /// Returns whether a table can be restored, and to which times.
-pub(super) fn describe(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-    let name = request.name()?;
+pub(super) fn describe(request: TableRequest, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let name = request.checked_name()?;
     Ok(said(found(engine.table(&name), &name)?, engine.now))
 }
 

@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::json::Writer;
 use crate::limits::TABLES_PAGE;
 
-use super::params::{OfTable, page_limit};
+use super::params::{TableRequest, page_limit};
 
 /// Describes one table.
-pub(super) fn table(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-    let name = request.name()?;
+pub(super) fn describe_table(request: TableRequest, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let name = request.checked_name()?;
     let table = engine.tables.get(&name).ok_or_else(|| no_table(&name))?;
     Ok(described("Table", table))
 }

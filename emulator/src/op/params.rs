@@ -14,13 +14,13 @@ pub(super) type Names = Option<BTreeMap<String, String>>;
 /// A request that only names a table.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct OfTable {
+pub(crate) struct TableRequest {
     #[serde(default)]
     table_name: String,
 }
 
-impl OfTable {
-    pub(super) fn name(self) -> Result<String, Error> {
+impl TableRequest {
+    pub(super) fn checked_name(self) -> Result<String, Error> {
         check_table_name(&self.table_name)?;
         Ok(self.table_name)
     }

@@ -15,32 +15,32 @@ use super::page::{Ask, Parameters, ReadExpressions, start_key};
 use super::params::placeholders;
 
 /// Reads a part of a collection.
-pub(super) fn run(mut asked: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-    let (limit, report) = asked.check()?;
-    let consistent = asked.consistent_read.unwrap_or(false);
-    let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
+pub(super) fn run(mut request: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let (limit, report) = request.check()?;
+    let consistent = request.consistent_read.unwrap_or(false);
+    let (names, values) = (request.expression_attribute_names.take(), request.expression_attribute_values.take());
     let mut open = placeholders(names, values)?;
-    let Some(condition) = &asked.key_condition_expression else {
+    let Some(condition) = &request.key_condition_expression else {
         return Err(Error::validation(
             "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
         ));
     };
     let condition = KeyCondition::parse(condition, &mut open)?;
-    let expressions = asked.expressions(&mut open)?;
+    let expressions = request.expressions(&mut open)?;
     open.finish()?;
-    let counts_only = asked.counts_only(&expressions)?;
+    let counts_only = request.counts_only(&expressions)?;
     let as_of = engine.as_of(consistent);
-    let table = engine.table(&asked.table_name)?;
+    let table = engine.table(&request.table_name)?;
     let selected =
         condition.resolve(&table.schema.hash.name, table.schema.range.as_ref().map(|range| range.name.as_str()))?;
     check_types(&table.schema, &selected)?;
     refuse_key_filter(&table.schema, &expressions)?;
     let collection = Key::new(&selected.hash, &[]);
-    engine.admit(Use::Read, &asked.table_name, &collection)?;
+    engine.admit(Use::Read, &request.table_name, &collection)?;
     let mut range = Key::collection(&selected.hash, selected.range.as_ref());
-    let forward = asked.scan_index_forward.unwrap_or(true);
+    let forward = request.scan_index_forward.unwrap_or(true);
     let single = finds_one_at_most(&table.schema, &selected);
-    if let Some(start) = &asked.exclusive_start_key {
+    if let Some(start) = &request.exclusive_start_key {
         resume(&mut range, start_key(table, start)?, forward)?;
         if single {
             return Err(Error::validation("The query can return at most one row and cannot be restarted"));
@@ -50,7 +50,7 @@ pub(super) fn run(mut asked: Parameters, engine: &mut Engine) -> Result<Vec<u8>,
     let limit = limit.filter(|_| !single);
     let ask = Ask { table, range, forward, limit, counts_only, expressions: &expressions, as_of, consistent, report };
     let (answer, halves) = ask.answer();
-    engine.spend(Use::Read, &asked.table_name, &collection, halves);
+    engine.spend(Use::Read, &request.table_name, &collection, halves);
     Ok(answer)
 }
 

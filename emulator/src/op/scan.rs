@@ -12,22 +12,22 @@ use super::page::{Ask, Parameters, start_key};
 use super::params::{constraint, placeholders};
 
 /// Reads a table from its beginning to its end.
-pub(super) fn run(mut asked: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-    let (limit, report) = asked.check()?;
-    let consistent = asked.consistent_read.unwrap_or(false);
-    let mut range = segment(asked.segment, asked.total_segments)?;
-    let (names, values) = (asked.expression_attribute_names.take(), asked.expression_attribute_values.take());
+pub(super) fn run(mut request: Parameters, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let (limit, report) = request.check()?;
+    let consistent = request.consistent_read.unwrap_or(false);
+    let mut range = segment(request.segment, request.total_segments)?;
+    let (names, values) = (request.expression_attribute_names.take(), request.expression_attribute_values.take());
     let mut open = placeholders(names, values)?;
-    let expressions = asked.expressions(&mut open)?;
+    let expressions = request.expressions(&mut open)?;
     if expressions.filter.is_some() || expressions.projection.is_some() {
         open.finish()?;
     } else {
         open.refuse_without_expression("FilterExpression is null")?;
     }
-    let counts_only = asked.counts_only(&expressions)?;
+    let counts_only = request.counts_only(&expressions)?;
     let as_of = engine.as_of(consistent);
-    let table = engine.table(&asked.table_name)?;
-    if let Some(start) = &asked.exclusive_start_key {
+    let table = engine.table(&request.table_name)?;
+    if let Some(start) = &request.exclusive_start_key {
         let start = start_key(table, start)?;
         if !std::ops::RangeBounds::contains(&range, &start) {
             return Err(Error::validation(

@@ -167,7 +167,7 @@ pub(crate) struct GetShardIterator {
 }
 
 /// Returns an iterator for a position in a shard.
-pub(super) fn iterator(request: GetShardIterator, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+pub(super) fn get_iterator(request: GetShardIterator, engine: &mut Engine) -> Result<Vec<u8>, Error> {
     let now = engine.now;
     let stream = named_stream(request.stream_arn, engine)?;
     let shard_id = required("shardId", request.shard_id)?;
@@ -225,7 +225,7 @@ pub(crate) struct GetRecords {
 }
 
 /// Reads records from a position.
-pub(super) fn records(request: GetRecords, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+pub(super) fn get_records(request: GetRecords, engine: &mut Engine) -> Result<Vec<u8>, Error> {
     let now = engine.now;
     let limit = page_limit(request.limit, RECORDS)?;
     let position = Position::parse(&required("shardIterator", request.shard_iterator)?, now)?;

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind};
 
 use self::definitions::{AttributeDefinition, Definitions, KeyElement, LocalIndexRequest};
 use super::describe::{described, described_deleted, no_table};
-use super::params::{OfTable, check_table_name, constraint, one_of};
+use super::params::{TableRequest, check_table_name, constraint, one_of};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -151,8 +151,8 @@ pub(super) fn update(request: UpdateTable, engine: &mut Engine) -> Result<Vec<u8
 }
 
 /// Deletes a table with all its items.
-pub(super) fn delete(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-    let name = request.name()?;
+pub(super) fn delete(request: TableRequest, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let name = request.checked_name()?;
     if engine.tables.get(&name).is_some_and(|table| table.protected) {
         return Err(Error::validation(format!(
             "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first. \

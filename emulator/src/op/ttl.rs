@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::json::Writer;
 
-use super::params::{OfTable, check_table_name, required};
+use super::params::{TableRequest, check_table_name, required};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -53,8 +53,8 @@ pub(super) fn update(request: UpdateTimeToLive, engine: &mut Engine) -> Result<V
 }
 
 /// Returns the expiry of a table.
-pub(super) fn describe(request: OfTable, engine: &mut Engine) -> Result<Vec<u8>, Error> {
-    let table = engine.table(&request.name()?)?;
+pub(super) fn describe(request: TableRequest, engine: &mut Engine) -> Result<Vec<u8>, Error> {
+    let table = engine.table(&request.checked_name()?)?;
     Ok(Writer::document(|out| {
         out.key("TimeToLiveDescription").object(|out| {
             let status = if table.expiry.is_some() { "ENABLED" } else { "DISABLED" };

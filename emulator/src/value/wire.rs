@@ -69,15 +69,7 @@ pub struct Values(pub BTreeMap<String, Value>);
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut tagged = serializer.serialize_map(Some(1))?;
-        tagged.serialize_key(self.type_code())?;
-        match self {
-            Self::S(_) | Self::N(_) | Self::B(_) => tagged.serialize_value(&Bare(self)),
-            Self::Bool(truth) => tagged.serialize_value(truth),
-            Self::Null => tagged.serialize_value(&true),
-            Self::M(map) => tagged.serialize_value(map),
-            Self::L(list) => tagged.serialize_value(list),
-            Self::Set(set) => tagged.serialize_value(&set.iter().map(Bare).collect::<Vec<_>>()),
-        }?;
+        tagged.serialize_entry(self.type_code(), &Bare(self))?;
         tagged.end()
     }
 }
@@ -88,7 +80,7 @@ impl Serialize for Item {
     }
 }
 
-/// Serialises a string, number or binary as a text, without its descriptor.
+/// Serialises a value without its descriptor.
 struct Bare<'a>(&'a Value);
 
 impl Serialize for Bare<'_> {
@@ -97,7 +89,11 @@ impl Serialize for Bare<'_> {
             Value::S(text) => serializer.serialize_str(text),
             Value::N(number) => serializer.collect_str(number),
             Value::B(bytes) => serializer.collect_str(&Base64Display::new(bytes, &STANDARD)),
-            other => other.serialize(serializer),
+            Value::Bool(truth) => serializer.serialize_bool(*truth),
+            Value::Null => serializer.serialize_bool(true),
+            Value::M(map) => map.serialize(serializer),
+            Value::L(list) => list.serialize(serializer),
+            Value::Set(set) => serializer.collect_seq(set.iter().map(Bare)),
         }
     }
 }

@@ -174,10 +174,17 @@ async fn a_rule_for_everything_matches_requests_and_each_statement() {
     let outcomes = batch(&emulator, [insert("x", 1), insert("y", 1)]).await.unwrap();
     assert_eq!(codes(&outcomes), ["", ""], "statements are no calls");
     assert_eq!(batch(&emulator, [insert("z", 1)]).await.unwrap_err(), "ThrottlingException");
-    emulator.set_faults(vec![Rule::new(Fault::Throttle).on("ExecuteStatement")]);
-    let refused =
-        execute(&emulator, "DELETE FROM likes WHERE pk = 'p' AND user_id = 'x'", json!([])).await.unwrap_err();
-    assert!(refused.starts_with("ProvisionedThroughputExceededException"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_matches_a_single_statement_by_its_operation_and_by_its_action() {
+    let emulator = with_likes(Config::default()).await;
+    for (on, is_refused) in [("ExecuteStatement", true), ("PartiQLDelete", true), ("PartiQLInsert", false)] {
+        emulator.set_faults(vec![Rule::new(Fault::Throttle).on(on)]);
+        let outcome = execute(&emulator, "DELETE FROM likes WHERE pk = 'p' AND user_id = 'x'", json!([])).await;
+        let refused = outcome.is_err_and(|error| error.starts_with("ProvisionedThroughputExceededException"));
+        assert_eq!(refused, is_refused, "{on}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

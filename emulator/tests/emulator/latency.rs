@@ -19,9 +19,15 @@ async fn every_answer_takes_the_configured_time() {
     let put = json!({"TableName": "rows", "Item": item});
     let transaction = json!({"TransactItems": [{"Put": put}]});
     let keys = json!({"RequestItems": {"rows": {"Keys": [item]}}});
-    for (operation, request, least, most) in
-        [("PutItem", &put, 3, 8), ("BatchGetItem", &keys, 9, 18), ("TransactWriteItems", &transaction, 20, 40)]
-    {
+    let statements = json!({"Statements": [{"Statement": "SELECT * FROM \"rows\" WHERE p = 'a'"}]});
+    let reads = json!({"TransactItems": [{"Get": {"TableName": "rows", "Key": item}}]});
+    for (operation, request, least, most) in [
+        ("PutItem", &put, 3, 8),
+        ("BatchGetItem", &keys, 9, 18),
+        ("TransactWriteItems", &transaction, 20, 40),
+        ("BatchExecuteStatement", &statements, 9, 18),
+        ("TransactGetItems", &reads, 20, 40),
+    ] {
         let mut took = Vec::new();
         for _ in 0..200 {
             let asked = Instant::now();

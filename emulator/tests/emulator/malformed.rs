@@ -25,7 +25,7 @@ pub(crate) struct Answer {
 
 impl Server {
     async fn start() -> Self {
-        let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(951_782_300));
+        let epoch = Some(std::time::UNIX_EPOCH + Duration::from_secs(951_781_800));
         Self::with(Config { epoch, ..Config::default() }).await
     }
 

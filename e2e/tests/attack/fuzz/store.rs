@@ -182,10 +182,11 @@ pub(super) fn checkpoint(data: &[u8]) {
     });
 }
 
-/// Any text in the place of any expression is executed, or refused with DynamoDB's message.
+/// Any text as a statement, or in the place of any expression, is executed, or refused with DynamoDB's message.
 pub(super) fn expression(data: &[u8]) {
     within(async |world| {
         let text = String::from_utf8_lossy(data);
+        world.send("ExecuteStatement", serde_json::json!({"Statement": text}).to_string().into_bytes()).await;
         let names = serde_json::json!({"#a": "a", "#b": "b"});
         let values = serde_json::json!({":n": {"N": "1"}, ":s": {"S": "x"}, ":l": {"L": [{"S": "x"}]}, ":ss": {"SS": ["x", "y"]}});
         for (operation, place) in [
@@ -211,7 +212,7 @@ pub(super) fn expression(data: &[u8]) {
 
 /// Any bytes as the body of any request.
 pub(super) fn emulator_json(data: &[u8]) {
-    const OPERATIONS: [&str; 21] = [
+    const OPERATIONS: [&str; 23] = [
         "PutItem",
         "GetItem",
         "UpdateItem",
@@ -233,6 +234,8 @@ pub(super) fn emulator_json(data: &[u8]) {
         "DescribeStream",
         "GetShardIterator",
         "GetRecords",
+        "ExecuteStatement",
+        "BatchExecuteStatement",
     ];
     within(async |world| {
         let (which, body) = data.split_first().unwrap_or((&0, b"{}"));

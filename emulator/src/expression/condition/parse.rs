@@ -1,8 +1,7 @@
 //! The grammar of conditions, in expressions and in the `WHERE` clause of statements.
 
 use super::{Comparator, Node, Operand, check};
-use crate::expression::parser::Parser;
-use crate::expression::partiql::parser::malformed;
+use crate::expression::parser::{Parser, malformed};
 use crate::expression::token::Token;
 use crate::value::Invalid;
 

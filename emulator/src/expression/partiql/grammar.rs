@@ -1,10 +1,9 @@
 //! The grammar of the four statements.
 
-use super::parser::{malformed, unsupported};
 use super::{Body, Fields, Filter, Statement};
 use crate::expression::Update;
 use crate::expression::condition::parse::condition;
-use crate::expression::parser::Parser;
+use crate::expression::parser::{Parser, malformed, unsupported};
 use crate::expression::path::{Path, Step};
 use crate::expression::token::Token;
 use crate::expression::update::parse::{remove, set};

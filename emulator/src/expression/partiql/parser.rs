@@ -1,12 +1,11 @@
-//! What the parser has for statements only: names, literals, parameters, and errors.
+//! What the parser has for statements only: literals, parameters, and the end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::expression::parser::{Call, Language, Parser};
+use crate::expression::parser::{Call, Language, Parser, malformed, undoubled, unsupported};
 use crate::expression::token::Token;
-use crate::expression::words::is_keyword;
 use crate::number::Number;
 use crate::value::{Invalid, MAX_DEPTH, NESTED_TOO_DEEP, Value};
 
@@ -36,23 +35,12 @@ impl Parser<'_> {
         Invalid::new(format!("Unrecognized function: {name} at {line}:{column}:{}", name.len()))
     }
 
-    /// Parses a name, which must not be a keyword unless it is quoted.
-    pub(in crate::expression) fn identifier(&mut self, missing: &str) -> Result<String, Invalid> {
-        let name = match self.peek() {
-            Token::Word(word) if !is_keyword(word) => word.to_owned(),
-            Token::Quoted(text) => undoubled(text, '"'),
-            _ if missing.is_empty() => return Err(self.unexpected()),
-            _ => return Err(malformed(missing)),
-        };
-        self.advance();
-        if name.is_empty() {
-            return Err(Invalid::new("Path component cannot be an empty string"));
-        }
-        Ok(name)
+    /// Parses a literal or a parameter, if the next token begins one.
+    pub(in crate::expression) fn literal(&mut self) -> Result<Option<Value>, Invalid> {
+        self.literal_at(&Place::Root, 1)
     }
 
-    /// Parses a literal or a parameter, if the next token begins one.
-    pub(in crate::expression) fn literal(&mut self, place: &Place<'_>, depth: usize) -> Result<Option<Value>, Invalid> {
+    fn literal_at(&mut self, place: &Place<'_>, depth: usize) -> Result<Option<Value>, Invalid> {
         if depth > MAX_DEPTH {
             return Err(Invalid::new(NESTED_TOO_DEEP));
         }
@@ -87,7 +75,7 @@ impl Parser<'_> {
     }
 
     fn some_value(&mut self, place: &Place<'_>, depth: usize) -> Result<Value, Invalid> {
-        self.literal(place, depth)?.ok_or_else(|| self.unexpected())
+        self.literal_at(place, depth)?.ok_or_else(|| self.unexpected())
     }
 
     fn list_literal(&mut self, place: &Place<'_>, depth: usize) -> Result<Value, Invalid> {
@@ -134,18 +122,8 @@ impl Parser<'_> {
     }
 }
 
-/// The error for a statement that cannot be parsed.
-pub(in crate::expression) fn malformed(detail: &str) -> Invalid {
-    Invalid::new(format!("Statement wasn't well formed, can't be processed: {detail}"))
-}
-
-/// The error for a part of the language that is not implemented.
-pub(in crate::expression) fn unsupported(what: &str) -> Invalid {
-    Invalid::new(format!("{what} is not supported by this emulator"))
-}
-
 /// The position of a literal in a value.
-pub(in crate::expression) enum Place<'p> {
+enum Place<'p> {
     /// The item of an `INSERT`.
     Item,
     /// A whole value.
@@ -167,12 +145,4 @@ impl fmt::Display for Place<'_> {
 fn number(text: &str, sign: &str, place: &Place<'_>) -> Result<Number, Invalid> {
     let text = if sign == "-" { Cow::Owned(format!("-{text}")) } else { Cow::Borrowed(text) };
     text.parse().map_err(|refusal: Invalid| Invalid::new(format!("{} under {place}", refusal.0)))
-}
-
-/// Removes the doubling of quotation marks in a text.
-pub(in crate::expression) fn undoubled(text: &str, mark: char) -> String {
-    if !text.contains(mark) {
-        return text.to_owned();
-    }
-    text.replace(&format!("{mark}{mark}"), &mark.to_string())
 }

@@ -139,6 +139,7 @@ fn semantic_errors_have_dynamodbs_messages() {
         ("SELECT * FROM likes\nWHERE set_add(a, 1) = a", "[]", "Unrecognized function: set_add at 2:7:7".to_owned()),
         ("UPDATE likes SET a = 1 REMOVE a.b WHERE pk = 1", "[]",
             "Two document paths overlap with each other; must remove or rewrite one of these paths; path one: [a], path two: [a, b]".to_owned()),
+        ("SELECT l[2147483648] FROM likes WHERE pk = ?", "[]", "List index is not within the allowable range; index: [2147483648]".to_owned()),
         ("SELECT m.z, z FROM likes WHERE pk = 1", "[]", "Duplicate identifiers in select clause: z".to_owned()),
     ] {
         assert_eq!(refusal(text, given), expected, "{text}");
@@ -209,12 +210,13 @@ proptest! {
             "set_add", "exists", "(", ")", "[", "]", "{", "}", "<<", "<", ",", ".", ":", "=", "+", "-", "--", "/*", ";", "?", "'", "\"",
             "1", ".5", "1e", "'a'", "pk", "é", "$", "\n",
         ]), 0..4),
-        cut in any::<bool>(),
+        character in any::<char>(), cut in any::<bool>(),
     ) {
         let characters: Vec<char> = text.chars().collect();
         let (before, after) = characters.split_at(at.index(characters.len()));
         let after = if cut { &[] } else { &after[1..] };
         attempt(&format!("{} {} {}", String::from_iter(before), inserted.join(" "), String::from_iter(after)));
         attempt(&format!("{}{}{}", String::from_iter(before), inserted.concat(), String::from_iter(after)));
+        attempt(&format!("{}{character}{}", String::from_iter(before), String::from_iter(after)));
     }
 }

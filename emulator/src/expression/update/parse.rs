@@ -2,8 +2,7 @@
 
 use super::{Action, Operand, Verb};
 use crate::expression::condition::check::wrong_type;
-use crate::expression::parser::Parser;
-use crate::expression::partiql::parser::unsupported;
+use crate::expression::parser::{Parser, unsupported};
 use crate::expression::path::Path;
 use crate::expression::token::Token;
 use crate::value::{Invalid, Value};

@@ -21,7 +21,7 @@ use crate::op::write::Returned;
 use crate::policies::Denied;
 
 /// A batch of statements. They are parsed when the request is decoded, since it is the most frequent one and the engine serves
-/// one request at a time.
+/// one request at a time. The expressions and statements of other requests are parsed while the engine serves them.
 #[derive(Debug, Deserialize)]
 #[serde(from = "BatchExecuteStatement")]
 pub(crate) struct StatementBatch {

@@ -172,19 +172,18 @@ impl Content<'_> {
         if set.len() == members.len() {
             return Ok(set);
         }
-        let shown = members.iter().map(|member| match member {
-            Value::S(text) => text.clone(),
-            Value::B(bytes) => STANDARD.encode(bytes),
-            other => format!("{other:?}"),
+        let shown = members.iter().filter_map(|member| match member {
+            Value::S(text) => Some(text.clone()),
+            Value::B(bytes) => Some(STANDARD.encode(bytes)),
+            _ => None,
         });
+        let kind = match tag {
+            Tag::N => return Err(self.place.invalid("Input collection contains duplicates")),
+            Tag::B => "of type BS",
+            _ => "",
+        };
         let shown = shown.collect::<Vec<_>>().join(", ");
-        Err(match tag {
-            Tag::N => self.place.invalid("Input collection contains duplicates"),
-            Tag::B => {
-                self.place.invalid_parameter(format_args!("Input collection [{shown}]of type BS contains duplicates."))
-            }
-            _ => self.place.invalid_parameter(format_args!("Input collection [{shown}] contains duplicates.")),
-        })
+        Err(self.place.invalid_parameter(format_args!("Input collection [{shown}]{kind} contains duplicates.")))
     }
 }
 
