@@ -104,3 +104,30 @@ fn text(value: &Value) -> Option<&str> {
 fn fault(error: &RedisError) -> Fault {
     Fault::Transient(format!("redis: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_off_or_a_server_or_nodes_of_a_cluster_and_anything_else_is_refused() {
+        let settings = |address: &str, redis_cluster| {
+            let args = CacheArgs { redis: Some(Secret::from(address.to_owned())), redis_cluster };
+            args.settings("")
+        };
+        for (address, redis_cluster, nodes, cluster) in [
+            ("redis://a:1", false, &["redis://a:1"][..], false),
+            ("rediss://:canary@a:1", true, &["rediss://:canary@a:1"], true),
+            ("redis://a:1, redis://b:1 ", false, &["redis://a:1", "redis://b:1"], true),
+        ] {
+            let settings = settings(address, redis_cluster).unwrap().unwrap();
+            assert!(settings.nodes.iter().map(Secret::expose).eq(nodes.iter().copied()), "{address}");
+            assert_eq!(settings.cluster, cluster, "{address}");
+        }
+        assert_eq!(["off", ""].map(|none| settings(none, true).unwrap()), [None, None]);
+        for bad in ["a:1", "redis://", "redis://a:99999", "redis://a:1,", "redis://a:1,b:1", "rediss://:canary"] {
+            let refused = settings(bad, false).unwrap_err().to_string();
+            assert!(refused.contains("--redis") && !refused.contains("canary"), "{bad}: {refused}");
+        }
+    }
+}

@@ -159,6 +159,8 @@ fn latest(untold: Vec<(CounterId, Value)>, values: Vec<(CounterId, Value)>) -> V
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
     use async_trait::async_trait;
     use tally_adapters::memory::PartitionCache;
     use tally_core::cached::{FillToken, Got};
@@ -169,35 +171,48 @@ mod tests {
 
     use super::*;
 
-    /// A cache that is taken over and filled, and answers no write.
-    #[derive(Default)]
-    struct Silent(PartitionCache);
+    /// A cache that does not answer its first writes.
+    struct Silent {
+        cache: PartitionCache,
+        /// How many of the next writes are not answered.
+        silent: AtomicU32,
+        /// Whether the cache carries out the writes that it does not answer.
+        happens: bool,
+    }
 
     #[async_trait]
     impl Cache for Silent {
         async fn get(&self, partition: u32, counters: &[CounterId]) -> Outcome<Got> {
-            self.0.get(partition, counters).await
+            self.cache.get(partition, counters).await
         }
 
         async fn begin_fill(&self, partition: u32, counter: &CounterId) -> Outcome<Option<FillToken>> {
-            self.0.begin_fill(partition, counter).await
+            self.cache.begin_fill(partition, counter).await
         }
 
         async fn fill(&self, partition: u32, counter: &CounterId, token: &FillToken, value: &Value) -> Outcome<bool> {
-            self.0.fill(partition, counter, token, value).await
+            self.cache.fill(partition, counter, token, value).await
         }
 
         async fn take_over(&self, partition: u32, of: &DeploymentId, stated: &StandingAt) -> Outcome<Option<TakeOver>> {
-            self.0.take_over(partition, of, stated).await
+            self.cache.take_over(partition, of, stated).await
         }
 
         async fn tell(
             &self,
-            _: u32,
+            partition: u32,
             take_over: &mut TakeOver,
-            _: &[(CounterId, Value)],
-            _: Option<&StandingAt>,
+            values: &[(CounterId, Value)],
+            stated: Option<&StandingAt>,
         ) -> Outcome<Told> {
+            if self.silent.load(Relaxed) == 0 {
+                return self.cache.tell(partition, take_over, values, stated).await;
+            }
+            self.silent.fetch_sub(1, Relaxed);
+            if self.happens {
+                // Without an answer the fold does not know the numbers that the cache gave.
+                self.cache.tell(partition, &mut take_over.clone(), values, stated).await?;
+            }
             take_over.stamp();
             Err(Fault::Transient("no answer".to_owned()))
         }
@@ -215,15 +230,38 @@ mod tests {
         StandingAt { at: place(offset), standing: Standing::default() }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn too_many_values_without_an_answer_empty_the_cache() {
-        let cache = Arc::new(Silent::default());
+    fn post(nth: usize) -> CounterId {
+        CounterId::likes(format!("p-{nth}").parse().unwrap())
+    }
+
+    /// A fold's view of a cache that has a value of the first post, and does not answer the next `silent` writes.
+    async fn told(silent: u32, happens: bool) -> (Arc<Silent>, Cached) {
+        let cache = Arc::new(Silent { cache: PartitionCache::default(), silent: silent.into(), happens });
         let mut cached = Cached::new(Some(Arc::clone(&cache) as Arc<dyn Cache>), DeploymentId("test".into()), 0);
-        let post = |nth: usize| CounterId::likes(format!("p-{nth}").parse().unwrap());
-        let some = |from: usize| (from..from + UNTOLD / 2 + 1).map(|nth| (post(nth), value(2))).collect();
         cached.tell(Vec::new(), &stated(1)).await;
         let token = cache.begin_fill(0, &post(0)).await.unwrap().expect("the cache was taken over");
         assert!(cache.fill(0, &post(0), &token, &value(1)).await.unwrap());
+        (cache, cached)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn values_without_an_answer_are_told_again_and_nothing_is_forgotten() {
+        for happens in [false, true] {
+            let (cache, mut cached) = told(2, happens).await;
+            cached.tell(vec![(post(0), value(2))], &stated(3)).await;
+            cached.tell(vec![(post(0), value(3))], &stated(4)).await;
+            assert_eq!(cached.untold, [(post(0), value(3))]);
+            cached.tell(Vec::new(), &stated(5)).await;
+            let got = cache.get(0, &[post(0)]).await.unwrap();
+            assert_eq!((got.stated, got.values), (Some(stated(5)), vec![Some(value(3))]), "happens: {happens}");
+            assert!(cached.untold.is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn too_many_values_without_an_answer_empty_the_cache() {
+        let (cache, mut cached) = told(2, false).await;
+        let some = |from: usize| (from..from + UNTOLD / 2 + 1).map(|nth| (post(nth), value(2))).collect();
         cached.tell(some(0), &stated(3)).await;
         assert!(cached.hold.is_some());
         cached.tell(some(UNTOLD), &stated(4)).await;

@@ -388,6 +388,15 @@ mod tests {
     }
 
     #[test]
+    fn no_answer_tells_what_went_wrong_behind_this_process() {
+        let causes = [Problem::StoreAway, Problem::BrokerAway, Problem::EventRefused, Problem::Internal];
+        for problem in causes.map(|problem| problem(LoggedCause::new("canary"))) {
+            let body = serde_json::to_string(&problem.document()).unwrap();
+            assert!(!body.contains("canary"), "{body}");
+        }
+    }
+
+    #[test]
     fn a_problem_that_may_pass_names_a_wait_of_at_least_a_second() {
         let header = |problem: Problem| {
             let response = problem.into_response();

@@ -17,7 +17,7 @@ pub(crate) struct Followed<F> {
     reader: Arc<dyn TopicReader>,
     clock: Clock,
     what: &'static str,
-    /// Takes records, and after each look whether it reached the end, with none.
+    /// Called with the records of each read, and after each look with no records and whether it reached the end.
     take: F,
     /// The next record of each partition.
     positions: BTreeMap<u32, (TopicId, Offset)>,

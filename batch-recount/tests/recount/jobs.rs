@@ -282,3 +282,28 @@ async fn a_job_whose_store_is_gone_gives_up_by_name_and_a_process_that_watches_d
     let patience = |line: &[&str]| Args::checked(&[&["--brokers", "b:1"], line].concat()).unwrap().patience();
     assert_eq!((patience(&[]), patience(&["--watch"])), (Some(Duration::from_secs(300)), None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_fail_delay_a_recount_and_do_not_mislead_it() {
+    let world = World::filled(4, 12).await;
+    for n in 0..4 {
+        world.drift(&key(&post(n), &user(1)), 3).await;
+    }
+    // Requests that a recount makes, and the relay and the folds of this world do not.
+    let strikes = [
+        ("Query", "likes"),
+        ("Scan", "likes"),
+        ("BatchWriteItem", "likes"),
+        ("Scan", "like_counts"),
+        ("PutItem", "recounts"),
+        ("BatchWriteItem", "recounts"),
+    ];
+    let faults = [Fault::Throttle, Fault::InternalError { applied: None }, Fault::DropReply];
+    let rules = strikes
+        .iter()
+        .flat_map(|(operation, table)| faults.map(|fault| Rule::new(fault).on(operation).table(table).chance(0.1)));
+    world.store.faults(rules);
+    assert_eq!(world.run(&[]).await, Exit::CLEAN);
+    world.store.faults([]);
+    world.exact(4).await;
+}

@@ -28,7 +28,7 @@ fn all(posts: u64) -> Vec<RowKey> {
 }
 
 /// A count that looks exact is marked as doubtful before it is corrected, since a reader may have it in memory for a
-/// second. So it is also where the log loses that message.
+/// second. This holds even if the log loses that message.
 #[tokio::test(start_paused = true)]
 async fn a_number_that_looks_exact_is_doubtful_for_a_second_before_it_is_corrected() {
     for lost in [0, 1] {

@@ -148,9 +148,11 @@ mod tests {
         }
         assert_eq!(then(&[(NONE, 64)]), [Some(4), Some(64)]);
         assert_eq!(then(&[(NONE, 65)]), [Some(4), None], "it was silent for more than a minute");
-        let mut tip = Tip { reached: true, ..Tip::new(Duration::from_secs(1)) };
+        let new = Tip::new(Duration::from_secs(1));
+        let mut tip = Tip { empties: RUN, reached: true, asked: Some(UnixMillis(4000)), ..new };
         tip.moved();
         assert!(!tip.is_reached());
+        assert_eq!(tip.page(NONE, UnixMillis(5000)), None);
     }
 
     #[test]

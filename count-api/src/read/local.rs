@@ -306,7 +306,7 @@ mod tests {
             keep(local, "p", &version(3), at(0));
         }
         assert_eq!((held(&local, "p", at(99)), held(&nothing, "p", at(0))), (Some(3), None));
-        // For longer a corrected counter must not be told as it was.
+        // A longer time would serve a corrected counter's old value.
         assert_eq!((held(&long, "p", at(999)), held(&long, "p", at(1_000))), (Some(3), None));
         let slept = Now { wall: at(100).wall, ..at(5) };
         let set_back = Now { wall: UnixMillis(0), ..at(100) };

@@ -83,6 +83,7 @@ async fn two_thousand_hostile_requests_do_no_harm_and_take_a_line_each() {
     assert!(log.lines().all(|line| line.len() < 2_000), "ids and paths are cut");
     assert_eq!(get(address, "/v1/posts/p/likes").await.json()["likes"], 3);
     process.stop().await.unwrap();
+    assert_eq!(process.events().len(), process.log().lines().count(), "each line is JSON");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -377,7 +377,8 @@ pub(crate) fn uncached() -> Config {
 }
 
 impl Api {
-    /// An API with several counters. If it writes, it takes writes from any caller.
+    /// An API with several counters. Whatever `config` says, it takes writes from any caller if it writes, and calls an
+    /// answer fresh for an hour.
     pub(crate) async fn start(config: Config, with: With) -> Self {
         Self::wired(config, with, |app| app).await
     }

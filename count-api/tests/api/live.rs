@@ -1,6 +1,6 @@
 //! Tests live counts over server-sent events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -134,6 +134,17 @@ async fn a_listener_hears_every_counter_of_a_post_now_and_at_each_change() {
     let mut again = Listening::at(api.address, target, Some("1.1_0.1_0.1_4.1_2.1")).await;
     assert_eq!(values(&mut again, 1).await, of(&[("p", "score", -2)]), "only what is another edition");
     assert!(!again.until(":\n").await.contains("data"));
+    let mut of_hashtag = Listening::at(api.address, "/v1/hashtags/p/counters:stream", None).await;
+    let mut names = BTreeSet::new();
+    for _ in 0..2 {
+        let (name, _, data) = of_hashtag.named().await;
+        assert_eq!((&data["hashtag"], &data["value"]), (&json!("p"), &json!(0)));
+        names.insert(name);
+    }
+    assert_eq!(names, ["posts", "searches"].map(str::to_owned).into());
+    api.plant_counter("p", "searches", 4, 5).await;
+    let (name, _, data) = of_hashtag.named().await;
+    assert_eq!((name.as_str(), &data["value"]), ("searches", &json!(4)));
 }
 
 #[tokio::test]

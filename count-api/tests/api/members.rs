@@ -66,7 +66,7 @@ async fn a_page_is_asked_for_by_known_parameters_alone() {
             assert_eq!(said["parameter"], parameter, "{query}");
             assert!(said["detail"].as_str().unwrap().starts_with(&format!("query: {parameter}: ")), "{said}");
         }
-        // Written as cursors are: nothing, no place, another format, and shards that are none.
+        // Well-encoded cursors with bad contents.
         let wrapped = ["", "1/0", "2/0/", "1/256/", "1/x/"].map(|text| URL_SAFE_NO_PAD.encode(text));
         for cursor in ["x", "MS8wLw%3D%3D", "🙂"].into_iter().chain(wrapped.iter().map(String::as_str)) {
             let answer = get(api.address, &format!("{target}?cursor={}", escape(cursor))).await;

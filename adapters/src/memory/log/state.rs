@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) down: bool,
     /// Topics that refuse writes, each with the fault that it returns.
     pub(super) refusing: BTreeMap<String, Fault>,
-    /// How long a member's look at a log takes once it has its answer, and how many looks had theirs.
+    /// How long each answer about a log's end is delayed, and the number of answers that are ready.
     pub(super) slow_looks: Option<(Duration, watch::Sender<u32>)>,
 }
 

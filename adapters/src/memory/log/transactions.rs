@@ -38,8 +38,7 @@ impl Broker {
         Transactions { broker: self.clone(), id: id.to_owned(), token: Mutex::new(None) }
     }
 
-    /// Makes each look of a member at the log of a partition take so long after it has its answer. Returns the number of
-    /// looks that had theirs.
+    /// Delays each answer about a log's end by `span`; counts the answers that are ready.
     pub fn slow_looks(&self, span: Duration) -> watch::Receiver<u32> {
         let (looks, seen) = watch::channel(0);
         self.state().slow_looks = Some((span, looks));

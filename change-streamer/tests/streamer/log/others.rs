@@ -20,12 +20,13 @@ async fn another_fold_that_goes_on_while_this_one_begins_is_no_loss() {
     let mut looks = world.broker.slow_looks(Duration::from_secs(10));
     let running = world.run("b");
     // Each of its folds has an answer of the log, and waits before it goes on.
-    looks.wait_for(|looks| *looks >= PARTITIONS).await.unwrap();
+    let all = looks.wait_for(|looks| *looks >= PARTITIONS);
+    tokio::time::timeout(DEADLINE, all).await.expect("each fold looks").unwrap();
     for index in 0..PARTITIONS {
         world.tell(index, Body::Repaired(LossNumber(1)));
         let (_, end) = world.ends().await[index as usize];
         let stated = StandingAt { at: Place::new(1, Offset(end)), standing: Standing::default() };
-        tally_testkit::stand(&world.tables.changes(), index, &stated).await;
+        assert!(tally_testkit::stand(&world.tables.changes(), index, &stated).await);
     }
     world.count(30, 6, 20).await;
     world.fresh().await;

@@ -25,6 +25,18 @@ fn like_from_a_region(world: &World, user: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_that_the_store_refuses_becomes_a_dead_letter_alone() {
+    let (world, consumer) = World::with_likes(30).await;
+    fill(&world, "u-7").await;
+    let before = world.row(0, "u-7").await["v"].clone();
+    (0..30).for_each(|n| _ = like_from_a_region(&world, &format!("u-{n}")));
+    world.reaches_ends().await;
+    assert_eq!(world.letters().await, [(0, 37, "refused_by_store".to_owned())]);
+    assert_eq!(world.row(0, "u-7").await["v"], before);
+    world.stop(consumer).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_of_a_row_whose_version_is_unreadable_are_dead_letters_and_named_and_apply_once_it_is_mended() {
     let watched = Watched::new();
     let mut world = World::new(1).await;

@@ -14,7 +14,7 @@ use tally_emulator::{Fault, Rule};
 use tally_testkit::{eventually, sized};
 use tokio::time::Instant;
 
-use self::stage::{READING, Stage};
+use self::stage::{READING, Stage, kafka_errors};
 
 /// A backlog of records that compress so well that the in-process cluster keeps all of them.
 const BACKLOG: u64 = 40_000;
@@ -89,6 +89,30 @@ async fn a_throttled_table_and_an_unavailable_dead_letter_topic_only_delay_and_a
     stage.engines.cluster.clear_request_errors(RDKafkaApiKey::Produce);
     stage.check().await;
     consumer.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: real processes over the in-process Kafka"]
+async fn an_unavailable_broker_is_waited_for_by_name() {
+    let outage = Duration::from_secs(sized("TALLY_TEST_OUTAGE", 0));
+    let mut stage = Stage::set().await;
+    stage.engines.broker_down();
+    let consumer = stage.consumer(&[]);
+    consumer.says(r#""dependency":"kafka""#).await;
+    assert_eq!(consumer.get("/readyz").await.unwrap().status, 503);
+    eventually_after(outage, "the outage is felt", async || kafka_errors(&consumer).await > 0).await;
+    assert!(consumer.is_running());
+    stage.engines.broker_up();
+    stage.say(500).await;
+    stage.caught_up().await;
+    assert_eq!(consumer.get("/readyz").await.unwrap().status, 200);
+    let errors = kafka_errors(&consumer).await;
+    stage.engines.broker_down();
+    eventually_after(outage, "the outage is felt", async || kafka_errors(&consumer).await > errors).await;
+    assert!(consumer.is_running());
+    stage.engines.broker_up();
+    stage.say(500).await;
+    stage.ends_right(&consumer).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -211,3 +211,10 @@ fn differences(rows: &Likes, expected: &Likes) -> Vec<String> {
     let other = expected.iter().filter(|(key, at)| rows.get(key) != Some(at)).map(|row| format!("event {row:?}"));
     one.chain(other).take(10).collect()
 }
+
+/// The consumer's metric of errors of the Kafka client.
+pub(crate) async fn kafka_errors(consumer: &Process) -> u64 {
+    let metrics = consumer.get("/metrics").await.unwrap().body;
+    let values = metrics.lines().filter(|line| line.starts_with("tally_consumer_kafka_errors_total{"));
+    values.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}

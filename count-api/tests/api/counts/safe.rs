@@ -130,3 +130,12 @@ async fn a_process_that_starts_while_counts_are_late_knows_up_to_when_they_are_c
     let as_of = said(&world, &p).await.expect("an earlier time is stored");
     assert!((5 * SECOND..=9 * SECOND).contains(&as_of), "the counts are of ten seconds: {as_of:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_cannot_be_read_leave_what_was_known() {
+    let (world, p) = world().await;
+    world.keep("likes", partition(&p), 9 * SECOND, Some(8 * SECOND)).await;
+    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
+    world.store.faults([tally_emulator::Rule::new(tally_emulator::Fault::Outage).table("checkpoints")]);
+    assert_eq!(said(&world, &p).await, Some(8 * SECOND));
+}
