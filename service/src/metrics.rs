@@ -97,8 +97,20 @@ catalogue! {
 }
 
 impl Catalogue {
-    /// Returns the metrics whose names break the naming rules; a test expects none.
-    pub fn misnamed(&self) -> Vec<&'static str> {
+    /// Compares the catalogue with what docs/reference.md says of it, for a test of each service.
+    ///
+    /// # Panics
+    /// The page says something else, or a name breaks the naming rules.
+    pub fn check_reference(&self, of: &str) {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference.md"));
+        let (page, heading) = (page.expect("docs/reference.md is in the checkout"), format!("\nOf {of}:\n\n"));
+        let listed = page.split_once(&heading).map(|(_, listed)| listed.split("\n\n").next().unwrap_or_default());
+        let own = self.to_string();
+        assert_eq!(listed.map(str::trim_end), Some(own.trim_end()), "docs/reference.md has to list, of {of}:\n{own}");
+        assert_eq!(self.misnamed(), [""; 0]);
+    }
+
+    fn misnamed(&self) -> Vec<&'static str> {
         self.0.iter().filter(|metric| !metric.is_well_named()).map(|metric| metric.name).collect()
     }
 }
@@ -176,10 +188,11 @@ impl Metric {
 
 impl fmt::Display for Catalogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Metric { name, kind, unit, labels, description } in self.0 {
-            let (kind, unit) = (format!("{kind:?}").to_lowercase(), format!("{unit:?}").to_lowercase());
+        for Metric { name, kind, labels, description, .. } in self.0 {
             let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
-            writeln!(f, "{name}{{{}}} {kind}, {unit}: {description}", labels.join(","))?;
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            let kind = if *kind == Kind::Histogram { " (histogram)" } else { "" };
+            writeln!(f, "- `{name}{labels}`{kind}: {description}")?;
         }
         Ok(())
     }
@@ -252,6 +265,6 @@ mod tests {
         ]);
         assert_eq!(GOOD.misnamed(), [""; 0]);
         assert_eq!(BAD.misnamed().len(), 7);
-        assert_eq!(CATALOGUE.misnamed(), [""; 0]);
+        CATALOGUE.check_reference("every process");
     }
 }
