@@ -37,5 +37,6 @@ mod tests {
         let ceilings: Vec<u128> = (0..5).map(|attempt| backoff.ceiling(attempt).as_millis()).collect();
         assert_eq!(ceilings, [100, 200, 400, 800, 1000]);
         assert_eq!(backoff.ceiling(u32::MAX), backoff.cap);
+        assert_eq!([backoff.wait(3, 0.0), backoff.wait(3, 0.5)], [Duration::ZERO, backoff.ceiling(3) / 2]);
     }
 }

@@ -308,4 +308,13 @@ mod tests {
         }
         assert!(stands.grown(&list(&[Entry::set("more", "retweet", None)])).is_err());
     }
+
+    #[test]
+    fn a_definition_with_a_topic_is_said_there_alone_and_the_others_everywhere_else() {
+        let [retweets, _, views] = four();
+        let all = list(&[retweets, Entry { topic: Some("views".into()), ..views }]);
+        let names = |topic| all.said_in(topic).iter().map(|found| found.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names("views"), ["views"]);
+        assert_eq!(names("likes"), ["likes", "retweets"]);
+    }
 }

@@ -233,6 +233,23 @@ mod tests {
         assert!(counter.doubt.is_empty());
     }
 
+    #[test]
+    fn an_entry_that_leaves_the_range_is_left_out_and_its_shard_is_written_as_doubtful() {
+        // The total alone would leave it, then the part alone.
+        for (k, of_another) in [(1, 0), (0, -5)] {
+            let parts = BTreeMap::from([(key(0).shard, i64::MAX), (key(2).shard, of_another)]);
+            let full = Counter { likes: i64::MAX + of_another, parts, ..Counter::default() };
+            let flush = taken(&[message(opened(vec![opening("a", None, 1)], &[])), liked(0, &["u"])]).flush();
+            let pending = flush.counters.first_key_value().expect("one counter").1;
+            let After { counter, overflows, .. } = flush.apply(Some(&full), pending, UnixMillis(5)).expect("a doubt");
+            assert_eq!((counter.likes, counter.doubt, overflows), (full.likes, [key(0).shard].into(), 1));
+            let mut counter = full.clone();
+            assert_eq!(counter.apply(at(1), Change::Entry(&like(k, "u")), Some(at(0))), Err(Overflow));
+            let doubt = [key(k).shard].into();
+            assert_eq!(counter, Counter { doubt, corrections: 1, gap: Some(at(0)), ..full });
+        }
+    }
+
     /// Returns a message with one section, which has an entry for each member.
     fn liked(back: u64, members: &[&str]) -> Message {
         let entry = |(n, name): (u64, &&str)| Entry { sequence: (back + n).into(), ..like(0, name) };

@@ -172,9 +172,14 @@ mod tests {
     #[test]
     fn a_digest_is_pinned_and_has_every_field() {
         let events = Events { topic: "likes".into(), partition: 3, generation: 1, from: 5, to: 9, nth: 2, gained: 4 };
-        let (by, at) = (Winner::Events(events), UnixMillis(9_000));
-        let milestone = Milestone { n: 100, by, at, lag: 250, version: 17, exact: true, skipped: 6 };
-        let counter = CounterId::likes(PostId::new("p").unwrap());
-        assert_eq!(milestone.digest(&counter), "ed21ddaeabd4f19063fe2892787874fa");
+        let (at, counter) = (UnixMillis(9_000), CounterId::likes(PostId::new("p").unwrap()));
+        for (by, digest) in [
+            (Winner::Events(events), "ed21ddaeabd4f19063fe2892787874fa"),
+            (Winner::Member(MemberKey::new("u-7").unwrap()), "0dd1458c2e4b91c531c5bbb417761321"),
+            (Winner::Unwitnessed, "fe71e32e0be038f49852d51014d52cbd"),
+        ] {
+            let milestone = Milestone { n: 100, by, at, lag: 250, version: 17, exact: true, skipped: 6 };
+            assert_eq!(milestone.digest(&counter), digest);
+        }
     }
 }

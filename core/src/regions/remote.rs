@@ -167,13 +167,37 @@ mod tests {
         ToldMessage { deployment: DeploymentId("d".into()), region, topic, partition: 0, said: UnixMillis(said), told }
     }
 
+    const MINUTE: u64 = 60_000;
+
+    /// Returns the place of the standing that a reader believes after messages, each as the times at which it was read
+    /// and published, and its place.
+    fn believed(messages: &[(u64, u64, u64)]) -> Option<u64> {
+        let mut remote = remote();
+        for (offset, (now, said, at)) in (0..).zip(messages) {
+            remote.take(Offset(offset), UnixMillis(*now), message(*said, *at)).expect("a message of the Region");
+        }
+        remote.flush().position.standing.map(|standing| standing.at.stored())
+    }
+
+    /// Returns a message that is read when it is published.
+    fn up(minute: u64, at: u64) -> (u64, u64, u64) {
+        (minute * MINUTE, minute * MINUTE, at)
+    }
+
     #[test]
     fn an_older_standing_takes_no_newer_ones_place() {
-        let mut remote = remote();
-        for (offset, (now, at)) in (0..).zip([(6_000_000, 1), (6_060_000, 7), (6_120_000, 6)]) {
-            remote.take(Offset(offset), UnixMillis(now), message(now, at)).expect("a message of the Region");
-        }
-        assert_eq!(remote.flush().position.standing.map(|standing| standing.at.stored()), Some(7));
+        assert_eq!(believed(&[up(100, 1), up(101, 7), up(102, 6)]), Some(7));
+    }
+
+    #[test]
+    fn a_reader_that_was_far_behind_believes_only_what_was_published_since_it_noticed() {
+        let with = |more: &[_]| believed(&[&[up(100, 1), up(101, 2)], more].concat());
+        // The mirror stopped for twenty minutes: what it brings then may lack entries.
+        let late = (121 * MINUTE, 102 * MINUTE, 3);
+        assert_eq!(with(&[late, (121 * MINUTE, 121 * MINUTE - 1, 8)]), Some(2));
+        assert_eq!(with(&[late, up(122, 9)]), Some(2), "between the two something may be missing");
+        assert_eq!(with(&[late, up(122, 9), up(123, 10)]), Some(10));
+        assert_eq!(with(&[(106 * MINUTE, 102 * MINUTE, 3)]), Some(3), "nothing is compacted after five minutes");
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn begun(kept: Option<Kept>, committed: Option<u64>) -> (u64, Option<u64>) {
 
 #[test]
 fn reading_starts_at_the_smaller_of_what_the_group_committed_and_what_is_safe_and_at_that_if_it_committed_none() {
+    assert_eq!(begun(None, None), (10, None), "nobody has claimed it before");
     assert_eq!(begun(Some(kept()), None), (200, None));
     assert_eq!(begun(Some(kept()), Some(200)), (200, None));
     assert_eq!(begun(Some(kept()), Some(150)), (150, None));
@@ -141,6 +142,7 @@ fn a_record_that_was_not_finished_when_the_log_lost_it_is_forgotten() {
 fn what_does_not_fit_the_log_is_named_and_not_begun() {
     let topic = topic();
     let truncated = Standstill::LogTruncated { at: Offset(200), start: Offset(201) };
+    assert!(truncated.to_string().contains("1 records were deleted unread, and `tally topic skip --to 201`"));
     assert_eq!(start(Some(kept()), None, &log(201, 1_000), &topic), Err(truncated));
     let beyond = Standstill::BeyondLog { at: Offset(200), end: Offset(199) };
     assert_eq!(start(Some(kept()), Some(50), &log(10, 199), &topic), Err(beyond));
