@@ -84,12 +84,15 @@ impl Claims {
             ("last", kept.last.map(|last| numbers(&[last.at.0, last.fingerprint]))),
         ]);
         let condition = "#n=:n AND (attribute_not_exists(#at) OR #at<:at)";
-        let updated = self.table().update_if(key(&claim_id(partition)), &update, condition, values).await?;
-        // Where it is refused, an earlier copy of this request, or a later request of this process, may have been
-        // carried out.
-        let (Ok(found) | Err(Some(found))) = updated else { return Ok(None) };
-        let stands = decode_claim(&self.table().reader(&found))?;
-        Ok((stands.n == n).then_some(confirmed))
+        match self.table().update_if(key(&claim_id(partition)), &update, condition, values).await? {
+            Ok(_) => Ok(Some(confirmed)),
+            Err(None) => Ok(None),
+            // An earlier copy of this request, or a later request of this process, may have been carried out.
+            Err(Some(found)) => {
+                let stands = decode_claim(&self.table().reader(&found))?;
+                Ok((stands.n == n).then_some(confirmed))
+            }
+        }
     }
 
     /// Returns the claim of a partition.

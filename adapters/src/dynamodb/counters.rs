@@ -146,6 +146,7 @@ impl Counters {
     pub async fn renew_reserved(&self) -> Outcome<bool> {
         let condition = "attribute_exists(#post_id) AND attribute_not_exists(#since)";
         let put = self.table().put_if(key(RESERVED_ROW), condition, []).await?;
+        // `Err(None)`: refused, and no row.
         Ok(!matches!(put, Err(None)))
     }
 

@@ -114,10 +114,13 @@ mod tests {
 
     use super::*;
 
+    fn answer(status: u16) -> HttpResponse {
+        HttpResponse::new(status.try_into().unwrap(), SdkBody::empty())
+    }
+
     fn said(status: u16, code: &str, message: &str) -> Fault {
         let meta = ErrorMetadata::builder().code(code).message(message).build();
-        let answer = HttpResponse::new(status.try_into().unwrap(), SdkBody::empty());
-        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer))
+        fault("likes", &SdkError::service_error(PutItemError::generic(meta), answer(status)))
     }
 
     #[test]
@@ -135,6 +138,8 @@ mod tests {
         ] {
             assert_eq!(class(status, code), "transient", "{code}");
         }
+        let half = SdkError::<PutItemError>::response_error("half", answer(200));
+        assert_eq!(fault("likes", &half).class(), "transient");
         assert_eq!(class(400, "ValidationException"), "poison");
         for code in ["AccessDeniedException", "UnrecognizedClientException"] {
             assert_eq!(class(400, code), "fatal", "{code}");

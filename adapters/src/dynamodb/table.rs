@@ -182,8 +182,8 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// Reads the items whose keys are these different texts, the attributes `part`, and `rest`. Returns what `decode`
-    /// makes of each under the name that is given beside its key.
+    /// Reads items with different keys. The key of each item is `rest` and, in the attribute `part`, one of these texts.
+    /// Returns what `decode` makes of each item, under the name that is given beside its text.
     pub(super) async fn find_all<K: Ord, T>(
         self,
         (part, rest): (&str, Item),

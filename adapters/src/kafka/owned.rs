@@ -137,7 +137,7 @@ pub(super) struct Handle {
     /// Weak, so that the task that polls decides when the group is left.
     pub(super) consumer: Weak<StreamConsumer<Context>>,
     /// The client that is asked about the partition.
-    pub(super) ends: Arc<BaseConsumer<Context>>,
+    pub(super) lookups: Arc<BaseConsumer<Context>>,
     /// The deployment in whose name it commits offsets.
     pub(super) deployment: Option<Arc<str>>,
 }
@@ -148,8 +148,8 @@ impl Handle {
         &self,
         call: impl FnOnce(&BaseConsumer<Context>, &Partition) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
-        let (ends, partition) = (Arc::clone(&self.ends), self.assignment.partition.clone());
-        let asked = blocking(move || reader::ask(&ends, |ends| call(ends, &partition))).await;
+        let (lookups, partition) = (Arc::clone(&self.lookups), self.assignment.partition.clone());
+        let asked = blocking(move || reader::ask(&lookups, |client| call(client, &partition))).await;
         if let (Err(_), Some(consumer)) = (&asked, self.consumer.upgrade()) {
             consumer.context().brokers.name_again(consumer.client());
         }

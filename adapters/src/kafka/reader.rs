@@ -114,10 +114,14 @@ impl log::TopicReader for TopicReader {
     }
 }
 
-/// Returns a client that is asked where logs end, and what `group` has committed. An end is behind everything that was
-/// acknowledged, also where an open transaction hides later records from readers.
-pub(super) fn client_of_ends(settings: &Settings, group: &str) -> Outcome<BaseConsumer<Context>> {
-    client(settings.client.clone().set("group.id", group).set("isolation.level", "read_uncommitted"), settings)
+/// Returns a client for lookups: where logs end, how many partitions a topic has, and what `group` has committed. An end
+/// is behind everything that was acknowledged, also where an open transaction hides later records from readers. With
+/// this isolation level librdkafka does not ask for stable offsets; that makes no difference, since nobody commits the
+/// group's offsets in a transaction.
+pub(super) fn client_for_lookups(settings: &Settings, group: &str) -> Outcome<BaseConsumer<Context>> {
+    let mut config = settings.client.clone();
+    config.set("group.id", group).set("enable.auto.commit", "false").set("isolation.level", "read_uncommitted");
+    client(&config, settings)
 }
 
 fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Context>> {
@@ -126,7 +130,7 @@ fn client(config: &ClientConfig, settings: &Settings) -> Outcome<BaseConsumer<Co
 }
 
 /// Calls the client, and tells it of its brokers again if that fails. Polls before that until the client can log in:
-/// only a poll asks for a token, and no other task polls this client. Blocks.
+/// only a poll asks for a token, and no task polls this client all the time. Several threads may ask at once. Blocks.
 #[expect(clippy::disallowed_methods, reason = "a deadline of a blocking call, on a thread of its own")]
 pub(super) fn ask<T>(
     consumer: &BaseConsumer<Context>,

@@ -47,7 +47,7 @@ pub struct Source {
     /// `None` once it has left.
     consumer: Option<Arc<StreamConsumer<Context>>>,
     /// The client that is asked about partitions.
-    ends: Arc<BaseConsumer<Context>>,
+    lookups: Arc<BaseConsumer<Context>>,
     changes: UnboundedReceiver<Change>,
     commands: UnboundedReceiver<Command>,
     asked: UnboundedSender<Command>,
@@ -76,7 +76,7 @@ impl Source {
     fn configured(settings: &Settings, config: &ClientConfig, topic: &str) -> Outcome<Self> {
         let group = config.get("group.id").unwrap_or_default();
         // First: dropping a consumer blocks, so nothing may fail once there is one.
-        let ends = Arc::new(reader::client_of_ends(settings, group)?);
+        let lookups = Arc::new(reader::client_for_lookups(settings, group)?);
         let ((changed, changes), (asked, commands)) = (unbounded_channel(), unbounded_channel());
         let consumer = config.create_with_context(Context::new(settings).reporting(changed));
         let consumer = consumer.map_err(|error| fault_of("creating a consumer", &error))?;
@@ -84,7 +84,7 @@ impl Source {
             claim: Claim { topic: topic.into(), group: group.into(), ..Claim::default() },
             entered: false,
             consumer: Some(Arc::new(consumer)),
-            ends,
+            lookups,
             changes,
             commands,
             asked,
@@ -130,7 +130,7 @@ impl Source {
                         assignment,
                         commands: self.asked.clone(),
                         consumer: Arc::downgrade(consumer),
-                        ends: Arc::clone(&self.ends),
+                        lookups: Arc::clone(&self.lookups),
                         deployment: self.claim.deployment.clone(),
                     };
                     Arc::new(handle) as Arc<dyn OwnedPartition>

@@ -71,18 +71,23 @@ impl Link {
     pub(super) async fn answer(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         let answer = async {
             let (connection, generation) = self.connection();
-            let (answer, is_cluster) = match connection {
-                Connection::Single(connection) => (ask(connection, &command).await, false),
-                Connection::Cluster(connection) => (ask(connection, &command).await, true),
-            };
-            match &answer {
-                Err(error) if !is_cluster && is_refusal(error) => self.refused(generation),
-                Err(error) if error.is_timeout() => {}
-                // Any other error is an answer, too.
-                _ if is_cluster => self.current.lock().1.answered(generation),
-                _ => {}
+            match connection {
+                Connection::Single(connection) => {
+                    let answer = ask(connection, &command).await;
+                    if answer.as_ref().is_err_and(is_refusal) {
+                        self.refused(generation);
+                    }
+                    answer
+                }
+                Connection::Cluster(connection) => {
+                    let answer = ask(connection, &command).await;
+                    // Any other error is an answer, too.
+                    if !answer.as_ref().is_err_and(RedisError::is_timeout) {
+                        self.current.lock().1.answered(generation);
+                    }
+                    answer
+                }
             }
-            answer
         };
         timeout(patience(self.timeout), answer)
             .await
@@ -231,6 +236,7 @@ mod tests {
             waited.push(silent(&mut silence).await.as_secs());
         }
         assert_eq!(waited, [2, 4, 8, 10, 10]);
+        advance(PATIENCE).await;
         silence.answered(silence.generation);
         assert_eq!(silent(&mut silence).await, PATIENCE + MOMENT);
     }

@@ -1,4 +1,4 @@
-//! Rows and cells over the emulator: the effect of each write, and of repeated, late and failed ones.
+//! Rows and cells over the emulator: the effect of each write, of repeated and failed ones, and that none is sent late.
 
 mod cells;
 mod members;

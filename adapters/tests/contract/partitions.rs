@@ -1,6 +1,6 @@
 //! The contract of a cache: what it holds is read as it was written, with the standing of its partition (up to when all
-//! changes are counted). That the scripts follow the rules of the core, which its models hold, is compared in
-//! `redis/scripts.rs`.
+//! changes are counted), and who may take a partition over. The models of the core show that its rules keep stale values
+//! out; `redis/scripts.rs` compares the scripts with the rules.
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub(crate) async fn contract(cache: &dyn Cache, partition: u32) {
     many_values_are_written_before_the_standing(cache, partition).await;
     values_are_read_as_they_were_written(cache, partition + 1).await;
     versions_are_compared_as_numbers(cache, partition + 2).await;
+    a_partition_with_a_later_standing_is_not_taken_over(cache, partition + 3).await;
+    another_deployments_standing_is_replaced_whatever_its_place(cache, partition + 4).await;
 }
 
 /// The deployment of the tests.
@@ -107,6 +109,35 @@ async fn versions_are_compared_as_numbers(cache: &dyn Cache, partition: u32) {
         version = version.max(offered);
         assert_eq!(got(cache, partition, &post).await.1, Some(value(version)));
     }
+}
+
+async fn a_partition_with_a_later_standing_is_not_taken_over(cache: &dyn Cache, partition: u32) {
+    let mut hold = take_over(cache, partition, 10).await;
+    assert_eq!(cache.take_over(partition, &own(), &at(9)).await, Ok(None));
+    assert_eq!(
+        tell(cache, partition, &mut hold, &[]).await,
+        Told::Written(0),
+        "the partition is still the first one's"
+    );
+    let mut other = take_over(cache, partition, 10).await;
+    assert_eq!(tell(cache, partition, &mut hold, &[]).await, Told::Lost);
+    assert_eq!(tell(cache, partition, &mut other, &[]).await, Told::Written(0));
+}
+
+async fn another_deployments_standing_is_replaced_whatever_its_place(cache: &dyn Cache, partition: u32) {
+    let (post, other) = (post("p"), DeploymentId("other".into()));
+    let mut theirs = cache.take_over(partition, &other, &at(10)).await.unwrap().unwrap();
+    fill(cache, partition, &post, value(12)).await;
+    let found = cache.get(partition, &[]).await.unwrap().taken.unwrap();
+    assert_eq!(found.of, other, "a reader sees the deployment");
+    let mut hold = take_over(cache, partition, 9).await;
+    assert_eq!(got(cache, partition, &post).await, (Some(at(9)), None), "its values do not count");
+    assert_eq!(tell(cache, partition, &mut theirs, &[(&post, 13)]).await, Told::Lost);
+    let token = cache.begin_fill(partition, &post).await.unwrap().unwrap();
+    assert_ne!(token.number(), found.number, "a reader of the other deployment drops the token");
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 10)]).await, Told::Written(1));
+    assert!(cache.take_over(partition, &other, &at(3)).await.unwrap().is_some());
+    assert_eq!(tell(cache, partition, &mut hold, &[(&post, 11)]).await, Told::Lost);
 }
 
 #[tokio::test]

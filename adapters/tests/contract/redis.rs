@@ -196,19 +196,20 @@ async fn an_invalid_address_is_refused_without_repeating_it() {
 #[ignore = "needs redis-server; .ci/night runs it"]
 async fn keys_expire_in_time() {
     let server = Server::start(false).await;
-    let settings = Settings { ttl: Duration::from_secs(100), ..server.settings() };
+    let prefix = CachePrefix::of_tables("a-");
+    let settings = Settings { ttl: Duration::from_secs(100), prefix, ..server.settings() };
     let (cache, filled, filling) = (PartitionCache::new(&settings).unwrap(), post("filled"), post("filling"));
     let left = |key: &str| server.raw().pttl::<_, i64>(key).unwrap();
     let mut hold = take_over(&cache, 7, 1).await;
     fill(&cache, 7, &filled, value(1)).await;
     cache.begin_fill(7, &filling).await.unwrap().unwrap();
-    assert!((1..=5_000).contains(&left("{7}likes:filling")));
+    assert!((1..=5_000).contains(&left("a-/{7}likes:filling")));
     for place in 1..3 {
-        assert!((70_000..=100_000).contains(&left("{7}likes:filled")));
-        assert!((95_000..=100_000).contains(&left("{7}")));
+        assert!((70_000..=100_000).contains(&left("a-/{7}likes:filled")));
+        assert!((95_000..=100_000).contains(&left("a-/{7}")));
         let values = [(filled.clone(), value(place)), (filling.clone(), value(place))];
         cache.tell(7, &mut hold, &values, Some(&at(place))).await.unwrap();
-        assert!((70_000..=100_000).contains(&left("{7}likes:filling")));
+        assert!((70_000..=100_000).contains(&left("a-/{7}likes:filling")));
     }
 }
 

@@ -1,16 +1,41 @@
-//! Each statement is signed with the time of the store's clock.
+//! A statement is sent only for a while after the claim was confirmed, and each is signed with the time of the store's
+//! clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::HttpConnector as _;
-use tally_adapters::dynamodb::registers::Registers;
+use tally_adapters::dynamodb::claims::Confirmed;
+use tally_adapters::dynamodb::registers::{CellUpdate, Registers};
 use tally_adapters::dynamodb::{Connection, Settings};
+use tally_core::fault::Fault;
+use tally_core::register::{Answer, Cell};
 use tally_core::time::UnixMillis;
 use tally_core::topic::Partition;
 use tally_testkit::{BEGAN, Store};
 
-use super::{GONE, TABLE, confirmed, like, write_all};
+use super::{GONE, TABLE, confirmed, like, start, version, write_all};
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_after_the_confirmation_expires() {
+    let (store, registers) = start().await;
+    let old = confirmed();
+    tokio::time::advance(Confirmed::GOOD_FOR).await;
+    assert_eq!(write_all(&registers, &[like("u", 1)], GONE, old).await, [Ok(Answer::Stored)]);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    let requests = store.requests("BatchExecuteStatement");
+    let written = write_all(&registers, &[like("u", 2), like("w", 2)], GONE, old).await;
+    for written in &written {
+        assert!(matches!(written, Err(Fault::Transient(why)) if why.contains("not confirmed")), "{written:?}");
+    }
+    assert_eq!(written.len(), 2);
+    let cell = CellUpdate { key: "p#+views.0".parse().unwrap(), from: None, to: Cell { n: 1, to: version(2) } };
+    let partition = Partition { topic: "likes".into(), index: 0 };
+    let advanced = registers.advance_cells(&partition, std::slice::from_ref(&cell), old).await;
+    assert!(format!("{advanced:?}").contains("not confirmed"), "{advanced:?}");
+    assert_eq!(store.requests("BatchExecuteStatement"), requests);
+    assert_eq!(write_all(&registers, &[like("w", 2)], GONE, confirmed()).await, [Ok(Answer::Stored)]);
+}
 
 #[tokio::test(start_paused = true)]
 async fn statements_are_signed_by_the_stores_clock_each_time_anew() {

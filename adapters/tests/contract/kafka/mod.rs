@@ -237,6 +237,14 @@ async fn topic_id(engine: &Librdkafka, topic: &str) -> TopicId {
     id
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn topics_with_different_names_have_different_ids() {
+    let engine = Librdkafka::in_process(1);
+    let other = format!("{}-other", engine.topic());
+    engine.create_topic(&other, 1).await;
+    assert_ne!(topic_id(&engine, engine.topic()).await, topic_id(&engine, &other).await);
+}
+
 /// The in-process cluster has no topic ids.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the brokers that TALLY_TEST_BROKERS names; localstack/engines test runs it"]
