@@ -188,7 +188,11 @@ mod tests {
 
     /// Returns the help of a command and of its verbs. A group of shared flags is only named.
     fn helps(command: &Command, is_root: bool) -> String {
-        let is_there = |one: &Arg| command.get_arguments().any(|arg| arg.get_id() == one.get_id());
+        let told = |arg: &Arg| {
+            let (help, values) = (arg.get_help().cloned(), arg.get_default_values().to_vec());
+            (arg.get_id().clone(), help, values, arg.get_env().map(ToOwned::to_owned))
+        };
+        let is_there = |one: &Arg| command.get_arguments().any(|arg| told(arg) == told(one));
         let has = |shared: &&Command| shared.get_arguments().all(is_there);
         let (groups, mut named) = (shared(), String::new());
         let taken: Vec<&Command> = groups.iter().filter(has).collect();

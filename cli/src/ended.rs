@@ -38,3 +38,15 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 pub(crate) fn line(error: &anyhow::Error) -> String {
     plain(&format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_and_one_of_a_busy_store_says_to_try_again() {
+        let said = line(&anyhow::anyhow!("at line 1\n  |\n1 | colour").context("cannot read \u{1b}"));
+        assert_eq!(said, "cannot read \\u{1b}: at line 1 | 1 | colour");
+        assert_eq!(code(&Fault::Throttled("busy".to_owned()).into()), UNAVAILABLE);
+    }
+}

@@ -17,7 +17,7 @@ use crate::given::text_of;
 use crate::said::{Answer, Table};
 
 /// How many days old prices may be before `--check` fails.
-const OLD: u64 = 180;
+const MAX_AGE_DAYS: u64 = 180;
 
 /// Days and hours of a month, on average, and the seconds of a day.
 const DAYS: f64 = 30.4;
@@ -77,7 +77,7 @@ impl Args {
         let text = self.prices.as_deref().map_or_else(|| Ok(BUILT_IN.to_owned()), text_of)?;
         let prices = Prices::read(&text).context("the price list cannot be read")?;
         let days_old = prices.days_old(Host::new("tally").clock().now())?;
-        let too_old = self.check && days_old > OLD;
+        let too_old = self.check && days_old > MAX_AGE_DAYS;
         let (parts, besides) = (monthly(&self.load, &prices), alternatives(&self.load, &prices));
         let least: f64 = parts.iter().map(|part| part.least).sum();
         let most: f64 = parts.iter().map(|part| part.most).sum();
@@ -85,7 +85,7 @@ impl Args {
         let mut table = listed(&format!("in month {}", self.load.months), &parts);
         table.row([&"in all", &dollars(least, most), &"the least and the most by the ranges above"]);
         let Prices { as_of, region, .. } = prices;
-        let old = if too_old { format!(": older than {OLD} days, look them up again") } else { String::new() };
+        let old = if too_old { format!(": older than {MAX_AGE_DAYS} days, look them up again") } else { String::new() };
         let text = format!(
             "{table}\n{}\nassumed:\n  {}\nprices of {region} as of {as_of}, {days_old} days old{old}\nleft out: {LEFT_OUT}",
             listed("besides", &besides),

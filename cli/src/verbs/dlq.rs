@@ -115,7 +115,7 @@ impl Verb {
 async fn listed(of: Where, wanted: &Wanted, limit: usize) -> anyhow::Result<Letters> {
     let desk = Desk::open(of).await?;
     let reader = desk.reader(&desk.dead_letter_topic)?;
-    list(&reader, (desk.deployment()?, &desk.topic), wanted, limit, u64::MAX).await
+    list(&reader, (desk.deployment()?, &desk.topic), wanted, limit).await
 }
 
 impl ReplayArgs {

@@ -119,7 +119,7 @@ impl What {
             let would = erasing.run(None).await?;
             is_left = !would.left.is_empty();
             found = would.lines(&erasing.subject, desk.clock.now());
-            found.extend(waiting.waits().into_iter().map(|(line, _)| line));
+            found.extend(waiting.waits().into_iter().map(|wait| wait.line));
             if would.found > 0 {
                 let members = counted(would.found, "member");
                 plan.push(format!("take {members} out of the sets of {named}, by events to `{usual}`"));
@@ -142,6 +142,12 @@ impl What {
 /// rows have all of this. It would not find a like that is no row yet, and the consumer would write it afterwards.
 struct Waiting(Vec<Seen>);
 
+/// Records of one topic that are not in the rows yet, and whether they wait for an operator.
+struct Wait {
+    line: String,
+    stands_still: bool,
+}
+
 impl Waiting {
     /// Looks at the topics of `sets`; `usual` is that of a set that names none.
     async fn look(desk: &Desk, usual: &str, sets: &[Definition]) -> anyhow::Result<Self> {
@@ -157,21 +163,19 @@ impl Waiting {
         Ok(Self(seen))
     }
 
-    /// Says how many records are not in the rows yet, a line for each topic that has some. Returns with it whether no
-    /// consumer reads some of them until an operator does something.
-    fn waits(&self) -> Vec<(String, bool)> {
+    /// Returns what is not in the rows yet, for each topic that has such records.
+    fn waits(&self) -> Vec<Wait> {
         let of = |seen: &Seen| {
             let parts: Vec<&Part> = seen.parts.iter().filter(|part| seen.lag(part) > 0).collect();
             let count = parts.iter().map(|part| seen.lag(part)).sum();
             let partitions = ranges(parts.iter().map(|part| part.partition.index));
-            let halted = parts.iter().find_map(|part| part.start.as_ref()?.as_ref().err());
-            let why = match halted {
+            let why = match parts.iter().find_map(|part| part.start.as_ref()?.as_ref().err()) {
                 Some(standstill) => format!(": {standstill}"),
                 None if seen.is_paused() => ": paused, tally resume consumer".to_owned(),
                 None => String::new(),
             };
             let line = format!("{}/{partitions}: {} not in the rows yet{why}", seen.name, counted(count, "record"));
-            (count > 0).then_some((line, !why.is_empty()))
+            (count > 0).then_some(Wait { line, stands_still: !why.is_empty() })
         };
         self.0.iter().filter_map(of).collect()
     }
@@ -183,12 +187,13 @@ impl Waiting {
     async fn until_over(mut self, desk: &Desk) -> anyhow::Result<()> {
         let (began, shown) = (desk.clock.reading().at, Seldom::default());
         loop {
-            let (lines, stand_still): (Vec<String>, Vec<bool>) = self.waits().into_iter().unzip();
-            if lines.is_empty() {
+            let waits = self.waits();
+            if waits.is_empty() {
                 return Ok(());
             }
-            let (lines, waited) = (lines.join("; "), desk.clock.reading().at.saturating_sub(began));
-            if stand_still.contains(&true) || waited >= desk.patience {
+            let lines = waits.iter().map(|wait| &*wait.line).collect::<Vec<_>>().join("; ");
+            let is_late = desk.clock.reading().at.saturating_sub(began) >= desk.patience;
+            if is_late || waits.iter().any(|wait| wait.stands_still) {
                 bail!("nothing was erased: likes that wait in Kafka would come back: {lines}");
             }
             if shown.is_due(WAIT_SHOWN) {
@@ -214,7 +219,6 @@ pub(crate) enum Subject {
 /// What an erasure has found and done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Erased {
-    /// How many rows were read.
     read: u64,
     /// If users are erased: those that have rows or tombstones.
     users: BTreeSet<UserId>,
@@ -224,11 +228,10 @@ struct Erased {
     produced: u64,
     /// How many members are left, by the name of their set: it has no remove action.
     left: BTreeMap<String, u64>,
-    /// How many tombstones were found, of members that were taken out before. Each keeps the member's id until the store
-    /// deletes it.
+    /// Tombstones of members that were taken out before. Each has the member's id until the store deletes it.
     tombstones: u64,
     /// When the last of them expires, in seconds since 1970.
-    until: Option<u64>,
+    tombstones_until: Option<u64>,
 }
 
 /// An erasure of one subject's members from some sets of a deployment.
@@ -283,7 +286,7 @@ impl Erased {
         for (counter, members) in &self.left {
             lines.push(format!("{members} members of {counter} are left: no action takes one out"));
         }
-        if let Some(until) = self.until {
+        if let Some(until) = self.tombstones_until {
             let hours = until.saturating_sub(now.0 / 1_000).div_ceil(3_600);
             let span = match until {
                 u64::MAX => "for ever".to_owned(),
@@ -348,7 +351,7 @@ impl Pass<'_> {
         for (set, subject, member, gone) in rows {
             if gone.is_some() {
                 erased.tombstones += 1;
-                erased.until = erased.until.max(gone);
+                erased.tombstones_until = erased.tombstones_until.max(gone);
             } else if set.remove.is_some() {
                 taken.push((set, subject, member));
             } else {

@@ -178,4 +178,12 @@ mod tests {
         assert_eq!(settings(&["-", "--progress", "p"]).progress(), Some("p".into()));
         assert_eq!(settings(&["likes.csv", "--format", "ndjson"]).format(), Format::Ndjson);
     }
+
+    #[test]
+    fn an_import_that_would_never_send_and_a_time_that_no_event_may_have_are_refused() {
+        for (flag, value) in [("--rate", "0"), ("--ts", "253402300800000")] {
+            let said = Line::try_parse_from(["import", "f", flag, value]).err().unwrap().to_string();
+            assert!(said.contains(flag), "{said}");
+        }
+    }
 }

@@ -95,6 +95,10 @@ async fn a_number_is_no_fresher_than_the_rows_it_counts_and_not_exact_where_noth
     let (said, why) = explained(&stage, "p").await;
     assert_eq!((said.code, why), (Some(1), vec!["unknown".to_owned()]), "{said:?}");
     assert_eq!(said.json()["counters"][0]["exact"], false);
+    stage.store().delete("checkpoints", &json!({"id": "topic/likes"})).await;
+    let (said, _) = explained(&stage, "p").await;
+    let likes = &said.json()["counters"][0];
+    assert!(likes["fresh"] == false && likes["as_of"].is_null(), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,9 +39,15 @@ async fn a_plan_says_whether_it_can_be_done_and_how() {
         "{said:?}"
     );
     let steps = said.json()["steps"].to_string();
+    let set_back = "--group r-tally-consumer --topic likes --reset-offsets --to-datetime 20";
+    assert!(steps.contains(set_back), "{steps}");
     let (rows, checkpoints) = (now.minus(HOUR).0.div_ceil(1_000), now.minus(HOUR).0.div_ceil(1_000) + 60);
     assert!(steps.contains(&format!("--target-table-name r-likes --restore-date-time {rows}")), "{steps}");
     assert!(steps.contains(&format!("--target-table-name r-checkpoints --restore-date-time {checkpoints}")), "{steps}");
+    for (table, by) in [("r-likes", "gone"), ("r-recounts", "ttl")] {
+        let expire = format!("--table-name {table} --time-to-live-specification Enabled=true,AttributeName={by}");
+        assert!(steps.contains(&expire), "a restored table expires nothing: {steps}");
+    }
     for (at, prefix, what) in [(now.plus(HOUR).0, "r-", "moment"), (1, "r-", "moment"), (now.0, "", "prefix")] {
         let said = plan(at, prefix).await;
         assert_eq!((said.code, point(&said, what)[0].as_str()), (Some(1), "bad"), "{said:?}");

@@ -267,7 +267,11 @@ async fn a_consumer_of_the_topic_before_has_lost_its_claim_once_another_topic_is
         if said.code == Some(0) {
             return;
         }
+        let stored = stage.claims.topic("moved").await.unwrap();
         stage.does(ADOPT, 0, []).await;
         assert_eq!(stage.checkpoints.usual().await.unwrap().topic.as_deref(), Some("moved"));
+        let moved = stage.claims.topic("moved").await.unwrap().unwrap();
+        let is_anew = stored.is_none_or(|stored| moved.current().number > stored.current().number);
+        assert!(is_anew, "cut at {first}: the repetition begins a generation of its own: {moved:?}");
     }
 }

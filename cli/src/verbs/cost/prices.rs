@@ -8,8 +8,8 @@ use tally_core::time::UnixMillis;
 pub(super) const BUILT_IN: &str = include_str!("../../../prices.toml");
 
 const DAY_MILLIS: u64 = 86_400_000;
-/// The first day of the year 2100.
-const LAST_DAY: u64 = 47_482;
+/// The first day that is not accepted, which begins the year 2100.
+const END: u64 = 47_482;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,10 +82,11 @@ impl Prices {
     }
 }
 
-/// Returns the days from 1970 to a day that is written as `2026-11-01`.
+/// Returns the days from 1970 to a day that is written as `2026-11-01` or `2026-11-1`.
 fn day(text: &str) -> anyhow::Result<u64> {
-    let is_it = |day: &u64| UnixMillis(day * DAY_MILLIS).date().strip_suffix(" 00:00:00") == Some(text);
-    (0..LAST_DAY).find(is_it).context("a day is written as 2026-11-01")
+    let padded = text.split('-').map(|number| format!("{number:0>2}")).collect::<Vec<_>>().join("-");
+    let is_it = |day: &u64| UnixMillis(day * DAY_MILLIS).date().strip_suffix(" 00:00:00") == Some(&*padded);
+    (0..END).find(is_it).context("a day is written as 2026-11-01")
 }
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
         let at = |days: u64| prices.days_old(UnixMillis(days * DAY_MILLIS)).unwrap();
         let as_of = day(&prices.as_of).unwrap();
         assert_eq!((at(as_of), at(as_of + 181), at(as_of - 1)), (0, 181, 0));
-        assert_eq!([day("1970-01-01").unwrap(), day("2026-11-01").unwrap()], [0, 20_758]);
+        assert_eq!(["1970-01-01", "1970-1-2", "2026-11-01"].map(|text| day(text).unwrap()), [0, 1, 20_758]);
         assert!(["2026-11", "1.11.2026"].iter().all(|text| day(text).is_err()));
         assert!(Prices::read(&BUILT_IN.replace("node_hour", "knot_hour")).is_err());
     }

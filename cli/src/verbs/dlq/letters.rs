@@ -154,7 +154,7 @@ impl Wanted {
 
 /// Reads the dead letters of `deployment` that are meant, and describes the first `limit` that no replay has put back.
 /// For one record it describes those that were put back, too, and what the record holds. `topic` is that of the
-/// receipts. Reads at most `most` records, and counts the others as letters.
+/// receipts.
 ///
 /// # Errors
 /// The letters cannot be read.
@@ -163,16 +163,9 @@ pub(super) async fn list(
     (deployment, topic): (&str, &str),
     wanted: &Wanted,
     limit: usize,
-    mut most: u64,
 ) -> anyhow::Result<Letters> {
     let mut found = Letters::default();
-    let mut logs = reader.logs().await.context("cannot look at the dead letters")?;
-    for (_, log) in &mut logs {
-        let records = log.end.0.saturating_sub(log.start.0);
-        let read = records.min(most);
-        (log.end, most) = (Offset(log.start.0 + read), most - read);
-        found.total += records - read;
-    }
+    let logs = reader.logs().await.context("cannot look at the dead letters")?;
     let known = put_back_of(reader, &logs, deployment, topic)
         .await
         .context("cannot read which letters were replayed")?
@@ -220,15 +213,34 @@ pub(in crate::verbs) async fn each(
     Ok(())
 }
 
-/// How many records [`left`] reads. It counts the rest by offsets alone, with receipts and other deployments' letters.
-const COUNTED: u64 = 100_000;
-
-/// Returns how many dead letters of `deployment` no replay has put back. Receipts count if they are about `topic`.
+/// Returns how many dead letters of `deployment` no replay has put back. Receipts count if they are about `topic`. Reads
+/// until it has found `most` letters of `deployment`. What it has not read then counts by offsets alone, with receipts
+/// and other deployments' letters.
 ///
 /// # Errors
 /// The topic cannot be read.
-pub(in crate::verbs) async fn left(reader: &dyn TopicReader, deployment: &str, topic: &str) -> anyhow::Result<u64> {
-    Ok(list(reader, (deployment, topic), &Wanted::default(), 0, COUNTED).await?.total)
+pub(in crate::verbs) async fn left(
+    reader: &dyn TopicReader,
+    (deployment, topic): (&str, &str),
+    most: usize,
+) -> anyhow::Result<u64> {
+    let (mut unread, mut letters, mut receipts) = (0, Vec::new(), Receipts::default());
+    for (partition, log) in reader.logs().await.context("cannot look at the dead letters")? {
+        let mut at = log.start;
+        while at < log.end && letters.len() < most {
+            let records = reader.read(&partition, at, log.end).await.context("cannot read dead letters")?;
+            for record in records.iter() {
+                let letter = letter(record).filter(|letter| letter.foreign(deployment).is_none());
+                letters.extend(letter.map(|letter| Identity::of(&letter, deployment, topic)));
+                // A letter's receipt comes after it.
+                receipts.read(&partition, record, deployment, topic);
+            }
+            at = records.last_offset().map_or(log.end, Offset::next);
+        }
+        unread += log.end.0.saturating_sub(at.0);
+    }
+    let known = receipts.with_warnings();
+    Ok(unread + letters.iter().filter(|of| of.is_none_or(|of| !known.has(of))).count() as u64)
 }
 
 /// Reads the receipts about `topic` and `deployment`.

@@ -135,12 +135,12 @@ async fn a_letter_of_another_deployment_or_topic_is_counted_and_left_alone() {
     letter(&broker, Some("arn:theirs"), "likes", (0, 50), EVENT).await;
     letter(&broker, None, "likes", (7, 50), EVENT).await;
     let reader = broker.reader("replay", "likes.dlq");
-    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9, 99).await.unwrap();
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9).await.unwrap();
     assert_eq!(found.letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [Some(0), Some(7)]);
     assert_eq!(found.foreign, [("arn:theirs".to_owned(), 1)].into());
     let line = r#"{"topic":"likes","partition":2,"offset":0,"reason":"refused_by_store","message":"refused by the store: too busy"}"#;
     assert_eq!(serde_json::to_string(&found.letters[0]).unwrap(), line);
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 2);
+    assert_eq!(left(&reader, (OURS, "likes"), 99).await.unwrap(), 2);
     put_aside(&broker, "dislikes", &[EVENT]).await;
     // One that names none is ours.
     does(&replay(&broker), Replayed { sent: 2, foreign: 2, ..Replayed::default() }).await;
@@ -195,9 +195,9 @@ async fn a_letter_is_never_a_receipt_whatever_headers_its_record_had() {
         letter_of_before(&broker, receipt_headers(OURS, "likes"), value).await;
     }
     let reader = broker.reader("replay", "likes.dlq");
-    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 9, 99).await.unwrap();
-    assert_eq!((found.total, found.put_back), (4, 0));
-    assert_eq!(left(&reader, OURS, "likes").await.unwrap(), 4);
+    let found = list(&reader, (OURS, "likes"), &Wanted::default(), 1).await.unwrap();
+    assert_eq!((found.letters.len(), found.total, found.put_back), (1, 4, 0));
+    assert_eq!(left(&reader, (OURS, "likes"), 99).await.unwrap(), 4);
     does(&replay(&broker), Replayed { sent: 2, skipped: 2, ..Replayed::default() }).await;
     for (_, run) in records(&broker.reader("test", "likes")).await.unwrap() {
         let names = run.iter().flat_map(|record| record.headers().map(|(name, _)| name).collect::<Vec<_>>());
@@ -328,6 +328,17 @@ async fn written() -> Broker {
         Outgoing { topic: "likes.dlq", partition: Some(1), key: None, value: Some(VIEWS[0]), headers: &headers };
     broker.write(again, UnixMillis(0)).unwrap();
     broker
+}
+
+#[tokio::test]
+async fn letters_are_judged_up_to_a_number_that_other_deployments_do_not_use_up_and_then_records_count() {
+    let broker = written().await;
+    let reader = broker.reader("replay", "likes.dlq");
+    let left = async |deployment, most| left(&reader, (deployment, "likes"), most).await.unwrap();
+    assert_eq!((left(OURS, 1).await, left("arn:theirs", 1).await), (4, 0));
+    living(&broker, &Life::of(usize::MAX), &Wanted::default()).run(100).await.unwrap();
+    assert_eq!(left(OURS, 99).await, 0);
+    assert!(left(OURS, 1).await > 0, "the second partition is not read, and what it has counts");
 }
 
 #[tokio::test]

@@ -195,6 +195,10 @@ async fn poison_and_what_has_a_dead_letter_do_not_shift_it() {
     stage.letter(2).await;
     stage.record(&views(), of_sum(0, 4, 3, 4)).await;
     assert_eq!(offset(&stage.verify(views()).await), 3);
+    let stage = Stage::of(&[VIEW, VIEW, VIEW]).await;
+    stage.letter(1).await;
+    stage.record(&views(), of_sum(0, 3, 3, 6)).await;
+    assert_eq!(offset(&stage.verify(views()).await), 1, "it has a letter, and counted all the same");
 }
 
 /// Records a milestone over three views, makes `change`, and returns what the verification finds.

@@ -36,7 +36,7 @@ pub(super) struct Line {
 
 /// Reads lines one after another.
 pub(super) struct Lines {
-    input: BufReader<Box<dyn Read + Send>>,
+    input: BufReader<Box<dyn Read>>,
     number: u64,
     end: u64,
     /// The hash of the bytes up to `end`.
@@ -52,7 +52,7 @@ impl Lines {
         Ok(Self::new(Box::new(File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?)))
     }
 
-    pub(super) fn new(input: Box<dyn Read + Send>) -> Self {
+    pub(super) fn new(input: Box<dyn Read>) -> Self {
         Self { input: BufReader::with_capacity(1 << 16, input), number: 0, end: 0, hasher: Hasher::new(), first: None }
     }
 

@@ -116,6 +116,8 @@ impl Place {
 pub(super) struct Rejected {
     /// The file; `None` if rejected lines are not kept.
     pub(super) path: Option<PathBuf>,
+    /// The file, once a line was written to it.
+    file: Option<File>,
     /// The first rejected lines, for people.
     pub(super) first: Vec<String>,
 }
@@ -136,7 +138,7 @@ impl Rejected {
             let cut = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes));
             cut.with_context(|| format!("cannot write `{}`", path.display()))?;
         }
-        Ok(Self { path, first: Vec::new() })
+        Ok(Self { path, file: None, first: Vec::new() })
     }
 
     /// Writes a rejected line. Returns by how many bytes the file has grown.
@@ -150,7 +152,10 @@ impl Rejected {
         let mut entry = serde_json::to_vec(&entry).expect("strings and integers always serialise");
         entry.push(b'\n');
         let named = || format!("cannot write `{}`", path.display());
-        let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(named)?;
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(OpenOptions::new().create(true).append(true).open(path).with_context(named)?),
+        };
         file.write_all(&entry).with_context(named)?;
         Ok(entry.len() as u64)
     }

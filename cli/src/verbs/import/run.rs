@@ -178,8 +178,8 @@ impl Import {
                 }
             }
             Fate::Rejected(wrong) => {
-                *self.place.rejected.entry(wrong.reason.to_owned()).or_default() += 1;
                 self.place.rejected_bytes += self.rejected.write(line, wrong)?;
+                *self.place.rejected.entry(wrong.reason.to_owned()).or_default() += 1;
             }
         }
         (self.place.bytes, self.place.crc, self.place.lines) = (line.end, line.crc, line.number);

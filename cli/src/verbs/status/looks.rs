@@ -28,6 +28,8 @@ use crate::verbs::{dlq, regions};
 const RUNS: u32 = 200;
 /// The greatest age of the last audit that is not called old.
 const AUDIT_OLD: Duration = Duration::from_secs(35 * 86_400);
+/// How many dead letters are read to leave out those that a replay has put back.
+const LETTERS: usize = 100_000;
 
 /// Checks that the tables are those that the deployment was created over.
 pub(super) async fn tables(desk: &Desk, status: &mut Status) -> anyhow::Result<()> {
@@ -236,7 +238,8 @@ pub(super) async fn letters(desk: &Desk, status: &mut Status) -> anyhow::Result<
     if !desk.has_kafka() {
         return Ok(());
     }
-    let left = dlq::left(&desk.reader(&desk.dead_letter_topic)?, desk.deployment()?, &desk.topic).await?;
+    let reader = desk.reader(&desk.dead_letter_topic)?;
+    let left = dlq::left(&reader, (desk.deployment()?, &desk.topic), LETTERS).await?;
     if left > 0 {
         let detail = format!("{left} in {}: see tally dlq list", desk.dead_letter_topic);
         status.wrong("dead letters", detail, Some("ops/runbooks/TallyDeadLetters.md"));

@@ -151,7 +151,7 @@ impl Adoption {
         Ok(Self { reset, ..Self::with(seen, to, why.to_owned(), again, sums) })
     }
 
-    /// Has nothing reset, and no other topic's place taken.
+    /// Creates an adoption that resets no offsets and replaces no other topic.
     fn with(seen: &Seen, mut to: Topic, why: String, again: u64, sums: Option<Sums>) -> Self {
         let ends: Vec<Offset> = seen.parts.iter().map(|part| part.log.end).collect();
         if sums == Some(Sums::Skip) {
