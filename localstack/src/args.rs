@@ -174,7 +174,7 @@ pub struct Taken {
     pub second: Option<(Args, Wanted)>,
 }
 
-/// Where a Region listens. An engine that is none of this process needs no port.
+/// Where a Region listens: `None` for an engine outside this process.
 #[derive(Debug)]
 pub struct Wanted {
     pub kafka: Option<TcpListener>,
@@ -368,6 +368,12 @@ mod tests {
         assert_eq!(emulated.transaction_latency, span("20ms..40ms"));
         assert_eq!(emulated.batch_latency, span("8ms..25ms"));
         assert_eq!(emulated.latency, span("3ms..8ms"));
+    }
+
+    #[test]
+    fn an_engine_outside_this_process_takes_no_port() {
+        let wanted = checked(&["--brokers=b:1", "--dynamodb-endpoint=http://x"]).unwrap().1.wanted;
+        assert!(wanted.kafka.is_none() && wanted.store.is_none());
     }
 
     #[test]

@@ -316,6 +316,12 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_draws_the_same_events_again() {
+        assert_eq!(events(1, 500), events(1, 500));
+        assert_ne!(events(1, 500), events(2, 500));
+    }
+
+    #[test]
     fn what_a_lane_makes_is_new_when_it_is_said_and_stands_when_it_is_taken_back() {
         let drawn = events(3, 20_000);
         for counted in [Counted::Replies, Counted::Uses] {
