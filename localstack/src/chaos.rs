@@ -99,3 +99,21 @@ impl Task for Chaos {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn everything_happens_and_a_seed_replays_it() {
+        let deeds = |seed| {
+            let mut draw = StdRng::seed_from_u64(seed);
+            (0..200).map(|_| drawn(&mut draw)).collect::<Vec<_>>()
+        };
+        assert_eq!(deeds(3), deeds(3));
+        assert_ne!(deeds(3), deeds(4));
+        assert_eq!(deeds(3).into_iter().collect::<BTreeSet<_>>().len(), 7);
+    }
+}

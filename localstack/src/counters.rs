@@ -59,6 +59,7 @@ fn wanted() -> anyhow::Result<Definitions> {
 pub(crate) struct Counters {
     /// All that the deployment has.
     pub(crate) all: Definitions,
+    /// Those of the load that the deployment defines exactly as the load expects them.
     pub(crate) ours: BTreeMap<Counted, Definition>,
 }
 

@@ -33,8 +33,8 @@ pub(crate) enum Deed {
 pub(crate) struct Ledger {
     pub(crate) names: Names,
     /// The members of each counter of each subject, and the index of the region that each came from last. One that is not
-    /// here has no row.
-    sets: Mutex<BTreeMap<(Counted, usize), BTreeMap<Member, usize>>>,
+    /// here has no row. Each takes about 20 bytes.
+    sets: Mutex<BTreeMap<(Counted, usize), BTreeMap<Member, u8>>>,
     pub(crate) views: Amounts,
     events: AtomicU64,
 }
@@ -54,7 +54,7 @@ impl Ledger {
                 let mut sets = self.sets.lock();
                 let members = sets.entry((counted, subject)).or_default();
                 match direction {
-                    Direction::Add => members.insert(member, region),
+                    Direction::Add => members.insert(member, u8::try_from(region).expect("there are few regions")),
                     Direction::Remove => members.remove(&member),
                 };
             }
@@ -64,7 +64,7 @@ impl Ledger {
     }
 
     /// The members of a counter, and the index of the region of each.
-    pub(crate) fn members(&self, counted: Counted, subject: usize) -> BTreeMap<Member, usize> {
+    pub(crate) fn members(&self, counted: Counted, subject: usize) -> BTreeMap<Member, u8> {
         self.sets.lock().get(&(counted, subject)).cloned().unwrap_or_default()
     }
 

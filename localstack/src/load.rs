@@ -176,25 +176,25 @@ const LIVE: usize = 32;
 /// The events of one lane: those of every `lanes`th user, and of the replies and posts that the lane makes.
 pub(super) struct Draw {
     config: LoadArgs,
-    lane: u32,
-    lanes: u32,
+    lane: u16,
+    lanes: u16,
     /// Where what it makes comes from.
     region: usize,
     /// How many hashtags and regions there are.
     hashtags: usize,
     regions: usize,
     /// The number of the next member that it makes.
-    next: u64,
+    next: u32,
     /// What it has made of a counter and not taken back, in order: number and subject.
-    live: BTreeMap<Counted, Vec<(u64, usize)>>,
+    live: BTreeMap<Counted, Vec<(u32, usize)>>,
     random: StdRng,
 }
 
 impl Draw {
-    pub(super) fn new(config: LoadArgs, seed: u64, lane: u32, names: &Names) -> Self {
+    pub(super) fn new(config: LoadArgs, seed: u64, lane: u16, names: &Names) -> Self {
         let (lanes, hashtags, regions) = (names.lanes(), names.subjects(Counted::Uses).len(), names.regions.len());
         let random = StdRng::seed_from_u64(seed ^ u64::from(lane).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let region = lane as usize % regions;
+        let region = usize::from(lane) % regions;
         Self { config, lane, lanes, region, hashtags, regions, next: 0, live: BTreeMap::new(), random }
     }
 
@@ -222,8 +222,9 @@ impl Draw {
     }
 
     fn user(&mut self) -> u32 {
-        let mine = (self.config.users - self.lane).div_ceil(self.lanes);
-        self.lane + self.lanes * self.random.random_range(0..mine)
+        let (lane, lanes) = (u32::from(self.lane), u32::from(self.lanes));
+        let mine = (self.config.users - lane).div_ceil(lanes);
+        lane + lanes * self.random.random_range(0..mine)
     }
 
     /// Where a user is: mostly at home.
@@ -312,6 +313,12 @@ mod tests {
             _ => None,
         };
         assert_eq!(drawn.iter().filter_map(user).collect::<BTreeSet<_>>(), BTreeSet::from([1, 4]));
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_events_again() {
+        assert_eq!(events(1, 500), events(1, 500));
+        assert_ne!(events(1, 500), events(2, 500));
     }
 
     #[test]

@@ -13,7 +13,7 @@ const HASHTAGS: [&str; 12] =
 const REGIONS: [&str; 3] = ["eu", "us", "apac"];
 
 /// Lanes of the load, at most. Each writes one event at a time, and has users of its own and members that it makes.
-const LANES: u32 = 4_096;
+const LANES: u16 = 4_096;
 
 /// The load's ids: numbered posts, then one probe post for each partition, hashtags, numbered users, and what each lane
 /// makes.
@@ -31,13 +31,13 @@ pub(crate) struct Names {
     run: String,
 }
 
-/// A member of a set, as the load knows it.
+/// A member of a set, as the load knows it. It is small, since the ledger has every one that has a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Member {
     /// Who likes or retweets.
     User(u32),
     /// A reply, or a post with a hashtag, that was not there before: the lane that made it, and its number there, from 0.
-    Made { lane: u32, nth: u64 },
+    Made { lane: u16, nth: u32 },
 }
 
 impl Names {
@@ -70,8 +70,8 @@ impl Names {
     }
 
     /// How many lanes the load has.
-    pub(crate) fn lanes(&self) -> u32 {
-        self.users.min(LANES)
+    pub(crate) fn lanes(&self) -> u16 {
+        u16::try_from(self.users).map_or(LANES, |users| users.min(LANES))
     }
 
     /// The id of a member of a counter.
@@ -81,7 +81,7 @@ impl Names {
             Member::User(index) => format!("user-{run}{}", index + 1),
             Member::Made { lane, nth } => {
                 let what = if counted == Counted::Uses { "tagged" } else { "reply" };
-                format!("{what}-{run}{}-{}", lane + 1, nth + 1)
+                format!("{what}-{run}{}-{}", lane + 1, u64::from(nth) + 1)
             }
         };
         UserId::new(&id).expect("letters, digits and dashes make an id")
@@ -102,7 +102,8 @@ impl Names {
             "user" => below(self.users, numbers).map(Member::User),
             "reply" | "tagged" => {
                 let (lane, nth) = numbers.split_once('-')?;
-                Some(Member::Made { lane: below(self.lanes(), lane)?, nth: numbered(nth)? })
+                let lane = below(self.lanes().into(), lane)?.try_into().ok()?;
+                Some(Member::Made { lane, nth: numbered(nth)?.try_into().ok()? })
             }
             _ => None,
         }

@@ -413,6 +413,13 @@ mod tests {
     }
 
     #[test]
+    fn drift_is_what_all_runs_found_together() {
+        let first = Summary { likes_added: 3, likes_taken: 1, corrected: 2, totals_mended: 1, ..Summary::default() };
+        let found = drift(&[run(first, Some(1)), run(Summary::default(), None)]);
+        assert_eq!((found.runs, found.found, found.corrected), (1, 4, 3));
+    }
+
+    #[test]
     fn the_posts_looked_at_are_those_of_the_newest_runs_that_corrected() {
         let example = |key: &str| Drift { key: key.to_owned(), before: 0, after: 1, cause: Cause::Drift };
         let wrong = |keys: &[&str]| {

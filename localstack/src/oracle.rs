@@ -138,5 +138,7 @@ mod tests {
             let items: Vec<_> = items.iter().map(|(id, count)| ((*id).to_owned(), *count)).collect();
             assert_eq!(sums.contradict(bound, &items, 9).len(), wrong, "{bound} {items:?}");
         }
+        let alone = |count| sums.contradict(1, &[("a".to_owned(), count)], 1);
+        assert_eq!((alone(0), alone(1)), (vec!["b with 2 is not listed".to_owned()], vec![]));
     }
 }

@@ -115,13 +115,14 @@ async fn every_metric_of_the_four_services_has_its_help_and_counters_begin_at_no
     let admin = taken.local_addr().unwrap().to_string();
     drop(taken);
     let line = [&ANY_PORT[..6], &["--no-load", "--admin-listen", &admin]].concat();
-    let stack = Process::start("stack", program().args(line).env("TALLY_LINGER", "9s")).unwrap();
+    let stack = Process::start("stack", program().args(line).env("TALLY_LINGER", "9s").env("TALLY_RATE", "9")).unwrap();
     stack.prints("ready").await;
     let said = stack.log();
     assert!(
         said.contains("does not read this variable") && said.contains("TALLY_LINGER"),
         "a setting of no effect: {said}"
     );
+    assert!(!said.contains("TALLY_RATE"), "a setting of its own: {said}");
     let metrics = get(&admin, "/metrics").await.expect("a whole answer").body;
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let helpless: Vec<&str> =

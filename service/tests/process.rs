@@ -84,6 +84,7 @@ async fn a_process_serves_the_admin_routes_and_its_own() {
     assert_eq!(status, 200);
     assert!(metrics.contains(r#"tally_build_info{service="tally-heartbeat",version="#), "{metrics}");
     assert!(metrics.contains("\nprocess_resident_memory_bytes "), "{metrics}");
+    assert_eq!(metrics.matches("# HELP process_").count(), 7, "{metrics}");
     service.stop().await.unwrap();
 }
 
@@ -244,6 +245,17 @@ async fn an_unknown_format_is_named_and_exits_with_78_without_draining() {
     assert_eq!(stderr.matches(named).count(), 1, "{stderr}");
     // The last stage may find nothing more to do while the process ends; that is not a stop.
     assert!(!stderr.contains("no more beats") && !stderr.contains("stopping"), "{stderr}");
+}
+
+#[tokio::test]
+async fn an_admin_address_that_is_taken_is_named_once_and_exits_with_78() {
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap().to_string();
+    let (code, log) = exit(start(heartbeat(&BEATING[..6]).args(["--admin-listen", &address]))).await;
+    let failed: Vec<&Value> = log.iter().filter(|event| event["message"] == "cannot start").collect();
+    let why = failed.first().and_then(|event| event["error"].as_str()).unwrap_or_default();
+    assert!(why.contains("--admin-listen (TALLY_ADMIN_LISTEN)"), "{log:#?}");
+    assert_eq!((code, failed.len()), (Some(78), 1), "{log:#?}");
 }
 
 #[tokio::test]

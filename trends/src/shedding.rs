@@ -69,3 +69,18 @@ impl Choice {
         peak < self.limit || is_at_limit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_forgets_the_eighth_with_the_smallest_peaks_and_all_without_any() {
+        let gone = |peaks: &[u64]| {
+            let mut choice = Choice::of(peaks.to_vec());
+            peaks.iter().map(|peak| choice.takes(*peak)).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(&[5, 2, 3, 2, 9, 2, 7, 8, 9]), [false, true, false, true, false, false, false, false, false]);
+        assert_eq!(gone(&[0, 2, 0, 2, 0, 2, 7, 8]), [true, false, true, false, true, false, false, false]);
+    }
+}

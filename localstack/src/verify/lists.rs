@@ -188,7 +188,7 @@ impl Verify<'_> {
                 let by_stream = oracle.totals(&definition.name, Some(region));
                 for (subject, id) in names.subjects(*counted).iter().enumerate() {
                     let members = ledger.members(*counted, subject);
-                    let said: i64 = members.values().filter(|from| **from == index).map(|_| 1).sum();
+                    let said: i64 = members.values().filter(|from| usize::from(**from) == index).map(|_| 1).sum();
                     let there = by_stream.get(id).copied().unwrap_or(0);
                     if said != there {
                         let name = counted.name();

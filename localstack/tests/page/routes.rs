@@ -183,6 +183,14 @@ async fn an_action_reaches_the_stack_as_it_was_asked_for() {
         page.act(&json!({ "action": "inject_drift", "post_id": HOSTILE, "by": -7 }).to_string()).await;
     assert_eq!((status, answer), (StatusCode::OK, json!({ "done": format!("did {action:?}") })));
     assert_eq!(*page.stack.asked.lock(), [action]);
+    for (body, action) in [
+        (json!({ "action": "start_cache" }), Command::StartCache),
+        (json!({ "action": "pause_load", "paused": true }), Command::PauseLoad { paused: true }),
+        (json!({ "action": "cut_mirror" }), Command::CutMirror),
+        (json!({ "action": "heal_mirror" }), Command::HealMirror),
+    ] {
+        assert_eq!(serde_json::from_value::<Command>(body).unwrap(), action);
+    }
 }
 
 #[tokio::test]

@@ -72,6 +72,15 @@ async fn connections_beyond_the_limit_wait_until_another_ends() {
     assert_eq!(host.shut_down(DEADLINE).await.exit(), Exit::CLEAN);
 }
 
+#[tokio::test]
+async fn a_stopping_server_ends_idle_connections_at_once() {
+    let (host, address) = serve(Limits { header_time: Duration::from_hours(1), ..Limits::of_admin() }, hello()).await;
+    let (silent, mut idle) = (send(address, b"").await, send(address, b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await);
+    while idle.read_u8().await.unwrap() != b'o' {}
+    let (shutdown, ..) = tokio::join!(host.shut_down(Duration::from_hours(1)), answer(idle), answer(silent));
+    assert_eq!(shutdown.exit(), Exit::CLEAN);
+}
+
 #[test]
 fn the_limit_is_raised_to_the_maximum() {
     let limit = open_files();

@@ -50,7 +50,7 @@ fn user(user: u32, direction: Direction) -> Deed {
     Deed::Member { member: Member::User(user), direction }
 }
 
-fn made(nth: u64, direction: Direction) -> Deed {
+fn made(nth: u32, direction: Direction) -> Deed {
     Deed::Member { member: Member::Made { lane: 2, nth }, direction }
 }
 

@@ -138,10 +138,24 @@ fn after_a_fault_reading_resumes_at_its_position_if_that_is_still_in_the_log() {
 }
 
 #[test]
+fn without_search_by_time_the_whole_log_is_read() {
+    let mut world = World::liked();
+    world.finds = false;
+    world.store(0);
+    world.replace(0);
+    world.settle(20);
+    let top = world.shelf.top(&likes(None), window("10m"), 3).unwrap();
+    assert_eq!((top.claim, top.list.items.len()), (Claim::Exact, 1));
+}
+
+#[test]
 fn the_gravest_of_several_reasons_is_reported_whichever_partition_has_it() {
     let (young, loss) = (Claim::Unknown(Reason::Young), Claim::Unknown(Reason::Loss));
     assert_eq!([young.max(loss), loss.max(young), Claim::Exact.max(young)], [loss, loss, young]);
     assert_eq!([Claim::Exact.max(Claim::Bound(3)), Claim::Bound(4).max(Claim::Bound(3))], [3, 4].map(Claim::Bound));
+    assert_eq!(Claim::Bound(4).max(young), young);
+    let reasons = [Reason::Blocked, Reason::Shed, Reason::Clock, Reason::Missing, Reason::Young, Reason::Loss];
+    assert!(reasons.is_sorted());
 }
 
 #[test]
@@ -322,5 +336,7 @@ fn a_board_repeated_after_its_tick_changes_nothing() {
     let top = shelf.top(&place, over, 3).unwrap();
     assert_eq!((top.list.moment, top.list.items, top.claim), (154, vec![], Claim::Exact));
     shelf.take(tick(155, 0));
-    assert!(shelf.settle(), "nor is the next tick without its boards");
+    assert!(shelf.settle(), "the next tick does not wait for the repeated board");
+    shelf.take(tick(156, 1));
+    assert!(!shelf.settle(), "a tick without its boards is refused");
 }
