@@ -19,7 +19,7 @@
 //! - A counter that was changed by hand does not show it. Until a recount has undone the change, the number may differ by that
 //!   amount, and by no more.
 //!
-//! An answer with `fresh: true` says that t is at most `--fresh-within` ago.
+//! An answer with `fresh: true` says that t is recent: at most `--fresh-within` ago by the API's clock.
 //!
 //! An unreadable row weighs nothing, and no answer is exact while there is one whose appearance lies before `as_of`.
 
@@ -73,9 +73,9 @@ const LATE: Duration = Duration::from_secs(30);
 /// The largest error with which a local clock is used.
 const BELIEVED: Duration = Duration::from_secs(2);
 
-/// The greatest age of a fresh count: ten seconds by default, ten more for the entry of another Region, and five by which an API's
-/// estimate of the store's time may be behind.
-const FRESH: Duration = Duration::from_secs(25);
+/// The greatest age of a fresh count: ten seconds by default, ten more for the entry of another Region, and ten by which an API's
+/// estimate of the store's time may be behind while it keeps an answer.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// The law and the number of judged answers. Clones share them.
 #[derive(Clone, Debug)]
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_called_fresh_is_not_old() {
         let stale = |fresh, asked| Answer { fresh, ..answer(20, 500) }.stale(UnixMillis(asked)).is_some();
-        assert!(!stale(true, 25_500) && stale(true, 25_501) && !stale(false, 25_501));
+        assert!(!stale(true, 30_500) && stale(true, 30_501) && !stale(false, 30_501));
     }
 
     #[test]
