@@ -237,3 +237,19 @@ impl fmt::Display for Answers {
         write!(f, "no connection or no answer: {}", received.none)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_api_is_accepted_and_any_other_failure_is_not() {
+        let hears = |statuses: &[u16]| {
+            let answers = Answers::default();
+            let answer = |status| Answer { status, head: String::new(), body: String::new() };
+            statuses.iter().for_each(|status| answers.hear(Some(answer(*status))));
+            answers.judge().is_ok()
+        };
+        assert!(hears(&[503, 200]) && !hears(&[503]) && !hears(&[200, 500]));
+    }
+}

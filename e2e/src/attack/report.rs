@@ -20,6 +20,11 @@ impl Report {
         self.recoveries.lock().entry(from.into()).or_default().push(took);
     }
 
+    /// The duration that `percent` percent of the recoveries from one cause did not exceed.
+    pub(crate) fn percentile(&self, from: &str, percent: usize) -> Duration {
+        self.recoveries.lock().get(from).map_or(Duration::ZERO, |took| percentile(took, percent))
+    }
+
     /// Adds to a count, which is printed even if it is 0.
     pub(crate) fn count(&self, what: &'static str, more: usize) {
         *self.counts.lock().entry(what).or_default() += more;

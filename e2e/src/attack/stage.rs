@@ -253,7 +253,7 @@ impl Stage {
         ensure!(drained < GRACE, "a process took {drained:?} to stop");
         well(&self.tasks)?;
         report.found("answers of the api", &self.answers);
-        let Count { answers, exact, lies } = honesty.verdict()?;
+        let Count { answers, exact, lies, .. } = honesty.verdict()?;
         report.found("counts answered", format!("{answers}, {exact} exact, {lies} wrong"));
         let (said, doubtful) = (ledger.said, ledger.doubtful());
         report.found("events produced", format!("{said}, {doubtful} amounts without acknowledgement"));

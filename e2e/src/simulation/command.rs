@@ -3,7 +3,7 @@
 
 mod pool;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -155,9 +155,9 @@ impl Simulate {
             }
             let order = |seed| Order { seed, form, mutant: Some(mutant), ..Order::default() };
             let mut found: BTreeMap<u64, String> = BTreeMap::new();
-            let mut ran = 0;
+            let mut ran = BTreeSet::new();
             pool.each(self.seeds(until, SEEDS).map(order), false, |outcome| {
-                ran += 1;
+                ran.insert(outcome.seed);
                 if let Some(how) = outcome.mutant_found() {
                     found.insert(outcome.seed, how.to_owned());
                 }
@@ -169,14 +169,18 @@ impl Simulate {
                     bail!("schedule {seed} of {name} breaks a law without it, too: {how}");
                 }
             }
+            let schedules = ran.len();
             match found.first_key_value() {
                 Some((seed, how)) => {
-                    let (times, how) = (found.len(), how.chars().take(HOW).collect::<String>());
-                    line(&format!("{name:<18} found {times} times in {ran} schedules; first by seed {seed}: {how}"))?;
+                    let (times, median) = (found.len(), median(&found, &ran));
+                    let how: String = how.chars().take(HOW).collect();
+                    line(&format!(
+                        "{name:<18} found {times} times in {schedules} schedules, median {median}; first by seed {seed}: {how}"
+                    ))?;
                 }
                 None if is_over(until) => cut.push(name),
                 None => {
-                    line(&format!("{name:<18} not found in {ran} schedules"))?;
+                    line(&format!("{name:<18} not found in {schedules} schedules"))?;
                     missed.push(name);
                 }
             }
@@ -193,6 +197,23 @@ impl Simulate {
 /// Whether `until` has passed.
 fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
+}
+
+/// The median number of schedules that it took to find a mutant. Schedules after the last finding count as one more if they are
+/// many.
+fn median(found: &BTreeMap<u64, String>, ran: &BTreeSet<u64>) -> usize {
+    let (mut spans, mut span) = (Vec::new(), 0);
+    for seed in ran {
+        span += 1;
+        if found.contains_key(seed) {
+            spans.push(std::mem::take(&mut span));
+        }
+    }
+    if spans.iter().all(|earlier| *earlier < span) {
+        spans.push(span);
+    }
+    spans.sort_unstable();
+    spans[spans.len() / 2]
 }
 
 fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {

@@ -19,6 +19,8 @@
 //! - A counter that was changed by hand does not show it. Until a recount has undone the change, the number may differ by that
 //!   amount, and by no more.
 //!
+//! An answer with `fresh: true` says that t is recent: at most `--fresh-within` ago by the API's clock.
+//!
 //! An unreadable row weighs nothing, and no answer is exact while there is one whose appearance lies before `as_of`.
 
 use std::collections::BTreeMap;
@@ -46,6 +48,15 @@ pub(crate) struct Answer {
     pub(crate) version: u64,
     pub(crate) exact: bool,
     pub(crate) as_of: u64,
+    pub(crate) fresh: bool,
+}
+
+impl Answer {
+    /// Describes how it was too old to be fresh before it was asked for, if it was.
+    pub(crate) fn stale(&self, asked: UnixMillis) -> Option<String> {
+        let age = asked.since(UnixMillis(self.as_of));
+        (self.fresh && age > FRESH).then(|| format!("{self:?} is called fresh and is {age:?} old"))
+    }
 }
 
 /// The default counter, for answers that do not name one.
@@ -61,6 +72,10 @@ const LATE: Duration = Duration::from_secs(30);
 
 /// The largest error with which a local clock is used.
 const BELIEVED: Duration = Duration::from_secs(2);
+
+/// The greatest age of a fresh count: ten seconds by default, ten more for the entry of another Region, and ten by which an API's
+/// estimate of the store's time may be behind while it keeps an answer.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// The law and the number of judged answers. Clones share them.
 #[derive(Clone, Debug)]
@@ -82,11 +97,12 @@ struct Judged {
     first_lie: OnceLock<String>,
 }
 
-/// The numbers of judged answers, of exact ones, and of lies.
+/// The numbers of judged answers, of exact ones, of exact ones that are fresh, and of lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) answers: u64,
     pub(crate) exact: u64,
+    pub(crate) fresh: u64,
     pub(crate) lies: u64,
 }
 
@@ -131,6 +147,7 @@ impl Honesty {
             return None;
         }
         count.lock().exact += 1;
+        count.lock().fresh += u64::from(answer.fresh);
         let ahead = Duration::from_millis(ahead.load(Ordering::Relaxed));
         let late = delay.saturating_add(*reorder).saturating_sub(MARGIN);
         let from = UnixMillis(answer.as_of).minus(late).minus(ahead);
@@ -197,7 +214,7 @@ mod tests {
     }
 
     fn answer(value: i64, as_of: u64) -> Answer {
-        Answer { post_id: "p".to_owned(), counter: likes(), value, version: 7, exact: true, as_of }
+        Answer { post_id: "p".to_owned(), counter: likes(), value, version: 7, exact: true, as_of, fresh: true }
     }
 
     #[test]
@@ -216,6 +233,12 @@ mod tests {
         assert_eq!(late.lie(&answer(17, 2_500)), None);
         assert_eq!(late.lie(&answer(11, 2_500)), None);
         assert!(late.lie(&answer(18, 2_500)).is_some());
+    }
+
+    #[test]
+    fn an_answer_that_is_called_fresh_is_not_old() {
+        let stale = |fresh, asked| Answer { fresh, ..answer(20, 500) }.stale(UnixMillis(asked)).is_some();
+        assert!(!stale(true, 30_500) && stale(true, 30_501) && !stale(false, 30_501));
     }
 
     #[test]

@@ -212,14 +212,14 @@ impl Reader {
         posts.dedup();
         let name = self.name.clone();
         world.host.worker(Stage::Intake, &name, move |_: Stop| async move {
-            let World { honesty, breaches, trace, pulse, .. } = &*known;
+            let World { honesty, breaches, trace, pulse, clock, .. } = &*known;
             let mut wait = Duration::ZERO;
             loop {
                 let usual = self.chance.millis(5, self.pace);
                 wait = if pulse.is_lively() { usual } else { (wait * 2).clamp(usual, LONGEST) };
                 sleep(wait).await;
-                let asked = self.draw(&posts);
-                let answers = match timeout(PATIENCE, self.door.ask(&asked)).await {
+                let (question, asked) = (self.draw(&posts), clock.now());
+                let answers = match timeout(PATIENCE, self.door.ask(&question)).await {
                     Ok(Ok(Some(answers))) => answers,
                     Ok(Ok(None)) | Err(_) => continue,
                     Ok(Err(error)) => {
@@ -229,7 +229,7 @@ impl Reader {
                 };
                 for answer in &answers {
                     trace.record(|line| _ = write!(line, "{} {answer:?}", self.name));
-                    if let Some(lie) = honesty.lie(answer) {
+                    for lie in honesty.lie(answer).into_iter().chain(answer.stale(asked)) {
                         breaches.add(format!("{}: {lie}", self.name));
                     }
                 }

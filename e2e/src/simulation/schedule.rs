@@ -148,13 +148,12 @@ async fn schedule(order: &Order) -> Outcome {
     let (answers, lists) = (world.honesty.count(), lists.map(|lists| lists.judged).unwrap_or_default());
     outcome.note("answers", answers.answers);
     outcome.note("exact", answers.exact);
+    outcome.note("fresh", answers.fresh);
     outcome.note("lists", lists.lists);
     outcome.note("lists_exact", lists.exact);
     outcome.note("lists_bounded", lists.bounded);
     outcome.faults = world.coverage.all();
-    if order.lines {
-        outcome.lines = world.trace.lines();
-    }
+    outcome.lines = if order.lines { world.trace.lines() } else { Vec::new() };
     for mut slot in slots {
         slot.kill().await;
     }

@@ -66,6 +66,7 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     assert!(missing.is_empty(), "never fired: {missing:?}");
     let checked = |what| outcomes.iter().map(|outcome| outcome.checked(what)).sum::<u64>();
     assert!(checked("verdicts") > 10, "recounts reached verdicts");
+    assert!(checked("exact") > 500 && checked("fresh") > 0, "counts were exact, and exact ones fresh");
     assert!(checked("lists_exact") > 500, "lists were exact");
     assert!(checked("milestones") > 0, "milestones were reached");
 }

@@ -1,5 +1,6 @@
 //! Counts are changed by hand under load, and `tally recount` corrects them. After the correction no exact answer may be as
-//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it.
+//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it. Probes measure
+//! how much the staleness of counts grows during a recount.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use anyhow::{Context, bail, ensure};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tally_adapters::dynamodb::inject_drift;
-use tally_core::ids::CounterId;
+use tally_adapters::kafka;
+use tally_core::ids::{CounterId, PostId};
 use tally_service::{Stop, Switch};
 use tally_testkit::{Process, until};
 use tokio::time::{Instant, sleep};
@@ -17,10 +19,10 @@ use tokio::time::{Instant, sleep};
 use crate::attack::campaign::Extent;
 use crate::attack::engines::Engines;
 use crate::attack::fleet::Service;
-use crate::attack::load;
+use crate::attack::load::{self, send_all};
 use crate::attack::stage::{SETTLES, Stage};
-use crate::simulation::Draws;
 use crate::simulation::honest::{Count, Honesty};
+use crate::simulation::{Draws, events};
 
 /// How many counts are changed, and by how much: more than their rows change, and less than a recount refuses to correct.
 const DRIFTED: u64 = 20;
@@ -32,16 +34,29 @@ const CORRECTED: Duration = Duration::from_secs(20);
 /// The pause between two requests of a reader.
 const QUESTIONS: Duration = Duration::from_millis(10);
 
-/// How long after its first likes a post may have no counter.
+/// The number of probes, each with its own post, and the limits of the pause between two samples in milliseconds.
+const PROBES: u64 = 8;
+const SHORTEST: u64 = 50;
+const LONGEST: u64 = 250;
+
+/// The pause between two polls of a count, and how long a like may take to be counted.
+const LOOK: Duration = Duration::from_millis(5);
 const COUNTED: Duration = Duration::from_secs(60);
 
-/// The pause before each round.
+/// How long staleness is measured before each recount.
 const QUIET: Duration = Duration::from_secs(15);
+
+/// What the staleness of a like is reported as, by when Kafka acknowledged the like.
+const BEFORE: &str = "staleness before";
+const DURING: &str = "staleness during a recount";
+
+/// As what likes are sampled that are acknowledged now; `None` where they are not.
+type Phase = Mutex<Option<&'static str>>;
 
 pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     ensure!(stage.engines.redis().is_some(), "redis-server is not installed: install it");
     let posts: Vec<CounterId> = stage.crowd.posts().map(CounterId::likes).take(usize::try_from(DRIFTED)?).collect();
-    let corrections = Corrections::of(&stage.engines)?;
+    let (corrections, phase) = (Corrections::of(&stage.engines)?, Phase::default());
     let launcher = &stage.fleet.launcher;
     let forgetful = ["--local-ttl", "0s"];
     let uncached = Arc::new(launcher.without_redis().start(Service::Api, &forgetful)?);
@@ -59,12 +74,15 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
         strict: Honesty::of(vec![stage.engines.history.clone()], SETTLES, Duration::ZERO),
     });
     let rounds = async {
-        let ended = rounds(stage, extent, &posts, &corrections).await;
+        let ended = rounds(stage, extent, &posts, &corrections, &phase).await;
         over.request();
         ended
     };
     let reads = readers.iter().map(|reader| reader.read(over.stop()));
-    tokio::try_join!(rounds, try_join_all(reads))?;
+    let probes = (0..PROBES).map(|nth| probe(stage, nth, &phase, over.stop()));
+    tokio::try_join!(rounds, try_join_all(reads), try_join_all(probes))?;
+    let [before, during] = [BEFORE, DURING].map(|from| stage.report.percentile(from, 99).as_secs_f64());
+    stage.report.note(format!("p99 of staleness, change     {:>+5.0} ms", 1_000.0 * (during - before)));
     cached.stop().await?;
     uncached.stop().await?;
     for Reader { of, strict, .. } in &readers {
@@ -74,11 +92,24 @@ pub(super) async fn run(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rounds(stage: &Stage, extent: Extent, posts: &[CounterId], corrections: &Corrections) -> anyhow::Result<()> {
+async fn rounds(
+    stage: &Stage,
+    extent: Extent,
+    posts: &[CounterId],
+    corrections: &Corrections,
+    phase: &Phase,
+) -> anyhow::Result<()> {
     for _ in 0..extent.rounds {
+        *phase.lock() = Some(BEFORE);
         sleep(QUIET).await;
         let began = drift(stage, posts, corrections).await?;
-        let corrected = until("every count to be corrected", 6 * CORRECTED, async || corrections.are_all_in());
+        *phase.lock() = Some(DURING);
+        let corrected = async {
+            let all_in = async || corrections.are_all_in();
+            let slowest = until("every count to be corrected", 6 * CORRECTED, all_in).await?;
+            *phase.lock() = None;
+            anyhow::Ok(slowest)
+        };
         let (took, slowest) = tokio::try_join!(recount(stage, posts, began), corrected)?;
         ensure!(slowest < CORRECTED, "a count was corrected after {slowest:?}");
         stage.report.recovered("corrected", slowest);
@@ -187,4 +218,27 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// Likes its own post, one like after the other, and requests the count until it includes the like.
+async fn probe(stage: &Stage, nth: u64, phase: &Phase, over: Stop) -> anyhow::Result<()> {
+    let producer = kafka::Producer::new(&kafka::Settings::plaintext(&stage.engines.broker.to_string()))?;
+    let post = PostId::new(&format!("probe-{nth}")).context("an id")?;
+    let mut likes = 0_u32;
+    while !over.is_requested() {
+        let unsent = stage.ledger.lock().like(&post, &events::user(likes.into()));
+        likes += 1;
+        send_all(producer.clone(), stage.ledger.clone(), vec![unsent]).await?;
+        let (said, sampled) = (Instant::now(), *phase.lock());
+        let address = stage.fleet.api().public().context("the api has no public address yet")?;
+        while load::likes(address, &post).await?.is_none_or(|count| count.value < likes.into()) {
+            ensure!(said.elapsed() < COUNTED, "like {likes} of {post} is not counted");
+            sleep(LOOK).await;
+        }
+        if let Some(sampled) = sampled {
+            stage.report.recovered(sampled, said.elapsed());
+        }
+        sleep(stage.chance.millis(SHORTEST, LONGEST)).await;
+    }
+    Ok(())
 }

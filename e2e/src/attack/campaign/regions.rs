@@ -98,7 +98,7 @@ pub(super) async fn fight(program: &Path, ground: Ground, extent: Extent, under:
     }
     well(&mirrors)?;
     for (name, part) in &parts {
-        let Count { answers, exact, lies } = part.verdict().with_context(|| format!("the part of {name}"))?;
+        let Count { answers, exact, lies, .. } = part.verdict().with_context(|| format!("the part of {name}"))?;
         text += &format!("  parts of {name} answered         {answers}, {exact} exact, {lies} wrong\n");
     }
     Ok(text)

@@ -46,3 +46,23 @@ impl Frames {
         answers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_is_replaced_whatever_pieces_the_answers_arrive_in() {
+        let answers = |port: u32| {
+            let (place, other) = ([HOST, &port.to_be_bytes()].concat(), [HOST, &40_003_u32.to_be_bytes()].concat());
+            let bodies = [[b"ab", &place[..], &place, HOST].concat(), Vec::new(), [&other[..], &place, b"1"].concat()];
+            bodies.map(|body| [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()).concat()
+        };
+        let (given, expected) = (answers(40_001), answers(40_002));
+        for size in 1..=given.len() {
+            let mut frames = Frames::new([40_001, 40_002]);
+            let got: Vec<u8> = given.chunks(size).flat_map(|piece| frames.take(piece)).collect();
+            assert_eq!(got, expected, "in pieces of {size}");
+        }
+    }
+}
