@@ -471,8 +471,8 @@ mod tests {
         }
         let mut fold = fold();
         assert!(put(&mut fold, 2, None));
-        let done = |safe, at| Claim { safe, greatest: 3, at, ..claim };
-        let mut advance = |safe, at| fold.claim(&events(), 0, (None, Some(done(safe, at)))).is_ok();
-        assert!(advance(3, AT) && !advance(2, AT.plus(DAY)));
+        let done = |safe, at| Some(Claim { safe, greatest: 3, at, ..claim });
+        assert!(fold.claim(&events(), 0, (None, done(3, AT))).is_ok());
+        assert!(fold.claim(&events(), 0, (done(3, AT), done(2, AT.plus(DAY)))).is_err());
     }
 }
