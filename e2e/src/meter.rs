@@ -52,7 +52,9 @@ impl Counted {
     fn wrote(&mut self, rows: &[Option<usize>], answer: &Value) {
         let outcomes = list(&answer["Responses"]);
         for (kind, _) in rows.iter().zip(outcomes).filter(|(_, outcome)| outcome["Error"].is_null()) {
-            kind.iter().for_each(|kind| self.rows[*kind] += 1);
+            if let Some(kind) = kind {
+                self.rows[*kind] += 1;
+            }
         }
         let codes = outcomes.iter().filter_map(|outcome| outcome["Error"]["Code"].as_str());
         self.throttled += codes.filter(|code| throttles(code)).count() as u64;

@@ -114,7 +114,7 @@ pub async fn fight(
     let longest = campaigns.iter().map(|(_, extent)| extent.span).max().unwrap_or_default();
     ensure!(
         ground.broker.is_some() || longest <= EMBEDDED,
-        "the in-process Kafka bears no bad weather of {longest:?}, only of {EMBEDDED:?}: give --broker, \
+        "the in-process Kafka bears no outage of {longest:?}, only of {EMBEDDED:?}: give --broker, \
          `localstack/engines up --only kafka` starts one"
     );
     let members = campaigns.iter().map(|(campaign, extent)| campaign.members(*extent)).max().unwrap_or(2);

@@ -164,7 +164,7 @@ pub(crate) struct Found {
 
 /// Runs a full audit until it ends, which must find nothing.
 pub(crate) async fn audit(launcher: &Launcher) -> anyhow::Result<Found> {
-    recount(launcher, &[], QUIET).await?.context("the audit did not end")
+    recount(launcher, &[], QUIET).await?
 }
 
 /// Runs a full audit until it ends. It may correct counts, and must leave none wrong.
@@ -177,16 +177,19 @@ pub(crate) async fn repair(launcher: &Launcher) -> anyhow::Result<()> {
 
 /// Recounts all of `post` while it changes, and returns `None` if that did not finish.
 pub(crate) async fn attempt(launcher: &Launcher, post: &str) -> anyhow::Result<Option<Found>> {
-    recount(launcher, &["--post", post], PATIENCE).await
+    Ok(recount(launcher, &["--post", post], PATIENCE).await?.ok())
 }
 
-/// Runs a recount, and returns `None` if it took longer than `limit`. It must find nothing, since counts are never wrong.
-async fn recount(launcher: &Launcher, scope: &[&str], limit: Duration) -> anyhow::Result<Option<Found>> {
+/// Runs a recount. The inner error is that it took longer than `limit`. It must find nothing, since counts are never wrong.
+async fn recount(launcher: &Launcher, scope: &[&str], limit: Duration) -> anyhow::Result<anyhow::Result<Found>> {
     let began = Instant::now();
     let process = launcher.start(Service::Recount, scope)?;
-    let Ok(code) = process.exit(limit).await else {
-        process.kill().await?;
-        return Ok(None);
+    let code = match process.exit(limit).await {
+        Ok(code) => code,
+        Err(late) => {
+            process.kill().await?;
+            return Ok(Err(late));
+        }
     };
     let (took, printed) = (began.elapsed(), process.printed());
     let mut lines = printed.lines().rev().filter_map(|line| serde_json::from_str::<Json>(line).ok());
@@ -196,5 +199,5 @@ async fn recount(launcher: &Launcher, scope: &[&str], limit: Duration) -> anyhow
     ensure!(!drift && number("corrected") == 0, "a recount found wrong counts: {summary}\n{}", process.tail());
     ensure!(number("misplaced_rows") == 0, "a recount found misplaced rows: {summary}");
     ensure!(code == Some(0), "a recount ended with {code:?}: {summary}\n{}", process.tail());
-    Ok(Some(Found { took, rows: number("rows") }))
+    Ok(Ok(Found { took, rows: number("rows") }))
 }

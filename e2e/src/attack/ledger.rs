@@ -215,6 +215,11 @@ mod tests {
             ledger.written(unsent, partition, 0);
         }
         let rows = ledger.rows(SHARDS);
+        let name = |(pk, _): &(String, String)| pk.parse::<RowKey>().unwrap().counter.name.to_string();
+        assert_eq!(
+            rows.keys().map(name).collect::<BTreeSet<_>>(),
+            [SUM, "likes", "retweets", "replies"].map(str::to_owned).into()
+        );
         ledger.is_in(&rows, SHARDS).unwrap();
         for row in rows.keys() {
             let mut wrong = rows.clone();
@@ -231,5 +236,17 @@ mod tests {
             *rows.entry(cell(&counter, 3, SHARDS)).or_default() += more;
             assert_eq!(ledger.is_in(&rows, SHARDS).is_ok(), holds, "{more} more");
         }
+    }
+
+    #[test]
+    fn the_lag_is_the_number_of_unfinished_records() {
+        let mut ledger = Ledger::new(CROWD, AMOUNTS, Chance::seeded(1));
+        let unsent = ledger.next_event();
+        for (partition, offset) in [(0, 0), (1, 4), (0, 1), (1, 3)] {
+            ledger.written(&unsent, partition, offset);
+        }
+        assert_eq!(ledger.ends, [(0, 2), (1, 5)].into());
+        let lag = |finished: &[(u32, u64)]| behind(&ledger.ends, &finished.iter().copied().collect());
+        assert_eq!([lag(&[]), lag(&[(0, 2), (1, 4)]), lag(&[(0, 9), (1, 9)])], [7, 1, 0]);
     }
 }

@@ -66,3 +66,18 @@ impl Display for Report {
         self.notes.lock().iter().try_for_each(|note| writeln!(f, "  {note}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_measured_duration() {
+        let of = |seconds: &[u64], percent| {
+            percentile(&seconds.iter().copied().map(Duration::from_secs).collect::<Vec<_>>(), percent).as_secs()
+        };
+        let hundred: Vec<u64> = (1..=100).rev().collect();
+        assert_eq!([50, 99, 100].map(|percent| of(&hundred, percent)), [50, 99, 100]);
+        assert_eq!([of(&[3, 1], 50), of(&[3, 1], 99), of(&[], 99)], [1, 3, 0]);
+    }
+}

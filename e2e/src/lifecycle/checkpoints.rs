@@ -29,7 +29,6 @@ pub(super) async fn relive(stage: &mut Stage, is_own_kafka: bool) -> anyhow::Res
     let operator = stage.fleet.launcher.clone();
     stage.changed(200).await?;
     let defined = operator.must(&["counters", "list", "-o", "json"]).await?;
-    std::fs::write(&file, listed(&defined.json())).context("cannot keep the counters")?;
     stage.fall_silent().await;
     stage.counted().await?;
     for slot in &stage.fleet.slots {
@@ -53,11 +52,15 @@ pub(super) async fn relive(stage: &mut Stage, is_own_kafka: bool) -> anyhow::Res
         stage.fleet.launcher.tell("TALLY_GROUP", GROUP);
         adopt.extend(["--group", GROUP]);
     }
-    let dry = operator.must(&adopt).await?;
-    ensure!(dry.out.contains("nothing was changed"), "{dry:?}");
-    let done = adopted(&operator, &adopt).await?;
+    std::fs::write(&file, listed(&defined.json())).context("cannot keep the counters")?;
+    let adopting = async {
+        let dry = operator.must(&adopt).await?;
+        ensure!(dry.out.contains("nothing was changed"), "{dry:?}");
+        adopted(&operator, &adopt).await
+    };
+    let done = adopting.await;
     let _ = std::fs::remove_file(&file);
-    stage.report.tell(done.out.lines().last().unwrap_or_default().to_owned());
+    stage.report.tell(done?.out.lines().last().unwrap_or_default().to_owned());
     stage.go_on();
 
     stage.fleet.refill_all().await?;

@@ -37,8 +37,8 @@ pub(super) struct Load {
 /// What the store has.
 #[derive(Default)]
 struct Stored {
-    /// The post of each like that was produced, in order.
-    said: Vec<u32>,
+    /// The post of each like that was produced, in order; `None` once the like is a row.
+    said: Vec<Option<u32>>,
     /// The number of likes that are rows, and of changes of rows that no like makes.
     rows: u64,
     wrong_rows: u64,
@@ -98,7 +98,7 @@ impl Load {
             let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
             let record = Outgoing { topic: TOPIC, partition, key, value, headers: &[] };
             broker.append(record, now).context("cannot append a like")?;
-            self.stored.lock().said.push(u32::try_from(post).unwrap_or(u32::MAX));
+            self.stored.lock().said.push(u32::try_from(post).ok());
             self.counts[post] += 1;
             if let Some((_, times)) = self.times.iter_mut().find(|(looked_at, _)| *looked_at == post) {
                 times.push(now);
@@ -139,7 +139,8 @@ impl Stored {
         let Some(nth) = nth else { return };
         let row = changed.new.as_ref().filter(|_| changed.old.is_none());
         let post = row.and_then(|row| row.text("pk")?.strip_prefix("p-")?.split_once('#')?.0.parse().ok());
-        if post.is_some() && post == self.said.get(nth).copied() {
+        let said = self.said.get_mut(nth).filter(|said| post.is_some() && **said == post);
+        if said.and_then(Option::take).is_some() {
             self.rows += 1;
         } else {
             self.wrong_rows += 1;
@@ -147,10 +148,10 @@ impl Stored {
     }
 
     fn count(&mut self, changed: &Changed) {
-        let Some(item) = &changed.new else { return };
-        let post = item.text("post_id").and_then(|id| id.strip_prefix("p-")?.parse::<usize>().ok());
+        let item = changed.new.as_ref().or(changed.old.as_ref());
+        let post = item.and_then(|item| item.text("post_id")?.strip_prefix("p-")?.parse::<usize>().ok());
         if let Some(count) = post.and_then(|post| self.counts.get_mut(post)) {
-            *count = item.whole("likes").unwrap_or(0);
+            *count = changed.new.as_ref().and_then(|item| item.whole("likes")).unwrap_or(0);
         }
     }
 }

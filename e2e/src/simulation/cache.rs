@@ -24,7 +24,7 @@ const BEHIND: Duration = Duration::from_millis(400);
 pub(crate) struct Breaches(Arc<OnceLock<String>>);
 
 impl Breaches {
-    /// Adds a broken law.
+    /// Keeps a broken law unless an earlier one is known.
     pub(crate) fn add(&self, breach: String) {
         self.0.get_or_init(|| breach);
     }

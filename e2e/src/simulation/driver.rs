@@ -153,7 +153,8 @@ impl Driver {
             }
             Action::TrimUnread => self.begin_lapse(),
             Action::ChangesLostUnread => self.begin_unread(),
-            _ => {}
+            Action::Nothing => {}
+            _ => return false,
         }
         !matches!(action, Action::TrimUnread | Action::ChangesLostUnread)
     }

@@ -356,7 +356,7 @@ fn member_of(stored: Option<Stored>) -> Option<(Version, Option<u64>)> {
 
 #[cfg(test)]
 mod tests {
-    use tally_core::ids::PostId;
+    use tally_core::ids::{CounterName, PostId};
 
     use super::*;
     use crate::simulation::events::Record;
@@ -368,15 +368,82 @@ mod tests {
         (CounterId::likes(PostId::new("p").expect("an id")), UserId::new("u").expect("an id"))
     }
 
-    fn record(present: bool) -> Vec<Record> {
+    fn views() -> CounterId {
+        CounterId { name: CounterName::new("views", CounterKind::Sum).expect("a name"), ..member().0 }
+    }
+
+    fn record(present: bool) -> Record {
         let (counter, member) = member();
-        vec![Record { effect: Some(Effect::Member { counter, member, present }), early: false, at: AT }]
+        Record { effect: Some(Effect::Member { counter, member, present }), early: false, at: AT }
+    }
+
+    /// A like, an unlike and a like of one user, and views of 1, 2 and 4, the first of which came before its definition.
+    fn events() -> Events {
+        let view = |n| Record { effect: Some(Effect::Amount { counter: views(), n }), early: n == 1, at: AT };
+        let records = [true, false, true].map(record).into_iter().chain([1, 2, 4].map(view));
+        Events { said: [(0, records.collect())].into() }
+    }
+
+    fn fold() -> Fold {
+        Fold::new(1, ShardCount::DEFAULT, DAY)
+    }
+
+    fn gone() -> Option<u64> {
+        Some(AT.plus(DAY).0 / 1_000)
+    }
+
+    fn put(fold: &mut Fold, offset: u64, gone: Option<u64>) -> bool {
+        fold.put(&events(), AT, member(), (version(true, offset), gone)).is_ok()
+    }
+
+    #[test]
+    fn a_row_is_the_event_of_its_version_and_never_goes_back() {
+        for (offset, gone, holds) in [(0, None, true), (1, gone(), true), (1, None, false), (9, None, false)] {
+            assert_eq!(put(&mut fold(), offset, gone), holds, "{offset} {gone:?}");
+        }
+        let mut fold = fold();
+        assert!(put(&mut fold, 1, gone()) && !put(&mut fold, 0, None), "an older one takes its place");
+        assert!(put(&mut fold, 2, None) && fold.stands(&events()).is_ok());
+    }
+
+    #[test]
+    fn only_an_expired_tombstone_is_deleted() {
+        let mut fold = fold();
+        assert!(put(&mut fold, 1, gone()));
+        let mut deleted = |at, gone| fold.deleted(at, &member(), (version(true, 1), gone)).is_ok();
+        assert!(!deleted(AT, gone()) && !deleted(AT.plus(DAY), None) && deleted(AT.plus(DAY), gone()));
+    }
+
+    #[test]
+    fn a_cell_adds_each_event_once_and_skips_only_the_first_ones_before_their_definition() {
+        let add = |steps: &[(u64, i64)]| {
+            let mut fold = fold();
+            let mut step =
+                |&(to, n): &(u64, i64)| fold.add(&events(), (views(), 0), Cell { n, to: version(true, to) }).is_ok();
+            (steps.iter().all(&mut step), fold.counted.len())
+        };
+        assert_eq!(add(&[(3, 1), (5, 7)]), (true, 1));
+        assert_eq!(add(&[(5, 6)]), (true, 0), "the first one was put aside");
+        for steps in [&[(5, 7), (5, 13)][..], &[(5, 5)], &[(4, 3), (5, 3)], &[(2, 0)], &[(5, 7), (4, 7)]] {
+            assert!(!add(steps).0, "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn counters_equal_the_last_events_and_a_view_that_was_put_aside_has_a_letter() {
+        let mut fold = fold();
+        assert!(put(&mut fold, 1, gone()));
+        assert!(fold.totals(&events()).is_err(), "the like again is no row");
+        assert!(put(&mut fold, 2, None));
+        fold.add(&events(), (views(), 0), Cell { n: 6, to: version(true, 5) }).expect("all that was defined");
+        assert_eq!(fold.totals(&events()).expect("all is done"), BTreeMap::from([(member().0, 1), (views(), 6)]));
+        assert_eq!(fold.letters(&events()), [BTreeSet::from([(0, 3)]), BTreeSet::from([(0, 3)])]);
     }
 
     #[test]
     fn a_misrouted_event_that_is_read_again_alone_may_replace_a_routed_one_that_was_forgotten() {
         let home = partition_of(b"p", 2);
-        let events = Events { said: [(home, record(false)), (1 - home, record(true))].into() };
+        let events = Events { said: [(home, vec![record(false)]), (1 - home, vec![record(true)])].into() };
         for (is_home_replayed, holds) in [(false, true), (true, false)] {
             let mut fold = Fold::new(2, ShardCount::DEFAULT, DAY);
             let put = |fold: &mut Fold, is_routed, gone| {
@@ -396,11 +463,16 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_waits_for_what_was_acknowledged_before_its_time() {
-        let events = Events { said: [(0, record(true))].into() };
+    fn a_claim_waits_for_what_was_acknowledged_before_its_time_and_its_owner_never_goes_back() {
+        let claim = Claim { n: 1, ..Claim::default() };
         for (safe_at, holds) in [(AT, true), (AT.plus(DAY), false)] {
-            let claim = Claim { n: 1, safe_at: Some(safe_at), ..Claim::default() };
-            assert_eq!(Fold::new(1, ShardCount::DEFAULT, DAY).claim(&events, 0, (None, Some(claim))).is_ok(), holds);
+            let claim = Claim { safe_at: Some(safe_at), ..claim };
+            assert_eq!(fold().claim(&events(), 0, (None, Some(claim))).is_ok(), holds);
         }
+        let mut fold = fold();
+        assert!(put(&mut fold, 2, None));
+        let done = |safe, at| Some(Claim { safe, greatest: 3, at, ..claim });
+        assert!(fold.claim(&events(), 0, (None, done(3, AT))).is_ok());
+        assert!(fold.claim(&events(), 0, (done(3, AT), done(2, AT.plus(DAY)))).is_err());
     }
 }

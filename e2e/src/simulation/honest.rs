@@ -242,6 +242,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_may_be_negative_and_likes_and_sums_of_one_post_are_separate() {
+        let history = History::default();
+        let score = CounterId { name: named("score"), ..id() };
+        history.add(RowKey::first(&score), (UnixMillis(1), None), -5);
+        let honesty = Honesty::of(vec![history], Duration::ZERO, Duration::ZERO);
+        let lies = |value| honesty.lie(&Answer { counter: "score".to_owned(), ..answer(value, 10) }).is_some();
+        assert_eq!([-6, -5, 0].map(lies), [true, false, true]);
+        assert_eq!(honesty.lie(&answer(0, 10)), None);
+    }
+
+    #[test]
     fn no_answer_is_exact_while_a_row_has_been_unreadable_since_before_as_of() {
         let honesty = honesty(0);
         honesty.0.histories[0].unreadable(&id(), UnixMillis(2_500), 1);

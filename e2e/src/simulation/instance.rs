@@ -222,8 +222,9 @@ impl Slot {
 
     /// If it is frozen, it resumes at this time.
     pub(crate) fn resume(&mut self, at: Instant) {
-        let life = self.life.as_mut().filter(|life| life.thaws.is_some());
-        life.into_iter().for_each(|life| life.thaws = Some((at, at)));
+        if let Some(thaws) = self.life.as_mut().and_then(|life| life.thaws.as_mut()) {
+            *thaws = (at, at);
+        }
     }
 
     /// Resumes what is due at `now`.

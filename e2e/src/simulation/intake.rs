@@ -24,9 +24,9 @@ use crate::simulation::rewrite::Rewriter;
 /// How long, in milliseconds, it may take until a process hears that a partition of the log was revoked.
 const UNHEARD: u64 = 800;
 
-/// How a process reads a topic. Clones share its state.
+/// What stands between a process and a topic that it reads: a gate, and what a mutant changes. Clones share its state.
 #[derive(Clone, Debug)]
-pub(crate) struct Lens {
+pub(crate) struct Interceptor {
     pub(crate) gate: Standstill,
     /// What a mutant commits instead of the finished offset.
     pub(crate) beyond: Option<Beyond>,
@@ -36,7 +36,7 @@ pub(crate) struct Lens {
 /// A membership in a group, behind a gate.
 pub(crate) struct ProcessIntake {
     pub(crate) inner: Box<dyn Intake>,
-    pub(crate) lens: Lens,
+    pub(crate) interceptor: Interceptor,
     pub(crate) held: Option<Outcome<Rebalance>>,
     /// Draws the delay of revocations for a process that reads the log `changes`.
     pub(crate) late: Option<Chance>,
@@ -64,7 +64,7 @@ impl Beyond {
 impl Intake for ProcessIntake {
     async fn next(&mut self) -> Outcome<Rebalance> {
         loop {
-            self.lens.gate.pass().await;
+            self.interceptor.gate.pass().await;
             if let Some(held) = self.held.take() {
                 return held.map(|rebalance| self.behind(rebalance));
             }
@@ -82,8 +82,8 @@ impl ProcessIntake {
         let Rebalance::Assigned(partitions) = rebalance else { return rebalance };
         let behind = |inner| {
             let unheard = self.late.as_ref().map(|late| late.millis(0, UNHEARD));
-            let (lens, revoked) = (self.lens.clone(), OnceLock::new());
-            Arc::new(ProcessPartition { inner, lens, unheard, revoked }) as Arc<dyn OwnedPartition>
+            let (interceptor, revoked) = (self.interceptor.clone(), OnceLock::new());
+            Arc::new(ProcessPartition { inner, interceptor, unheard, revoked }) as Arc<dyn OwnedPartition>
         };
         Rebalance::Assigned(partitions.into_iter().map(behind).collect())
     }
@@ -92,7 +92,7 @@ impl ProcessIntake {
 #[derive(Debug)]
 struct ProcessPartition {
     inner: Arc<dyn OwnedPartition>,
-    lens: Lens,
+    interceptor: Interceptor,
     unheard: Option<Duration>,
     /// When the process hears of the revocation.
     revoked: OnceLock<Instant>,
@@ -105,41 +105,42 @@ impl OwnedPartition for ProcessPartition {
     }
 
     async fn partitions(&self) -> Outcome<u32> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         self.inner.partitions().await
     }
 
     async fn log(&self) -> Outcome<Log> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         self.inner.log().await
     }
 
     async fn committed(&self) -> Outcome<Option<Offset>> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         self.inner.committed().await
     }
 
     async fn start_at(&self, offset: Offset) -> Outcome<()> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         self.inner.start_at(offset).await?;
-        self.lens.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
+        self.interceptor.rewriter.iter().for_each(|rewriter| rewriter.begin(self.partition().index));
         Ok(())
     }
 
     async fn records(&self) -> Outcome<Arc<Records>> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         let records = self.inner.records().await?;
         let index = self.partition().index;
-        if let (Some(beyond), Some(last)) = (&self.lens.beyond, records.last_offset()) {
+        if let (Some(beyond), Some(last)) = (&self.interceptor.beyond, records.last_offset()) {
             beyond.0.lock().entry(index).or_default()[0] = last.next();
         }
-        let rewritten = self.lens.rewriter.as_ref().map(|rewriter| Arc::new(rewriter.rewritten(index, &records)));
+        let rewritten =
+            self.interceptor.rewriter.as_ref().map(|rewriter| Arc::new(rewriter.rewritten(index, &records)));
         Ok(rewritten.unwrap_or(records))
     }
 
     async fn revoked(&self) -> Revocation {
         let over = self.inner.revoked().await;
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         if let Some(unheard) = self.unheard {
             let heard = *self.revoked.get_or_init(|| Instant::now() + unheard);
             tokio::time::sleep_until(heard).await;
@@ -149,7 +150,7 @@ impl OwnedPartition for ProcessPartition {
 
     fn finished(&self, offset: Offset) {
         let index = self.partition().index;
-        self.inner.finished(self.lens.beyond.as_ref().map_or(offset, |beyond| beyond.committed(index, offset)));
+        self.inner.finished(self.interceptor.beyond.as_ref().map_or(offset, |beyond| beyond.committed(index, offset)));
     }
 }
 
@@ -203,27 +204,27 @@ impl Transactions for FaultyTransactions {
 /// A reader of the log behind a gate.
 pub(crate) struct FaultyReader {
     pub(crate) inner: Arc<dyn TopicReader>,
-    pub(crate) lens: Lens,
+    pub(crate) interceptor: Interceptor,
 }
 
 #[async_trait]
 impl TopicReader for FaultyReader {
     async fn logs(&self) -> Outcome<Vec<(Partition, Log)>> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         self.inner.logs().await
     }
 
     async fn read(&self, partition: &Partition, from: Offset, to: Offset) -> Outcome<Records> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         let records = self.inner.read(partition, from, to).await?;
-        Ok(match &self.lens.rewriter {
+        Ok(match &self.interceptor.rewriter {
             Some(rewriter) => rewriter.rewritten(partition.index, &records),
             None => records,
         })
     }
 
     async fn offset_at(&self, partition: &Partition, at: UnixMillis) -> Outcome<Option<Offset>> {
-        self.lens.gate.pass().await;
+        self.interceptor.gate.pass().await;
         self.inner.offset_at(partition, at).await
     }
 

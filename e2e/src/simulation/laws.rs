@@ -52,7 +52,7 @@ pub(crate) fn held(quiet: &Quiet<'_>, is_edited: impl Fn(&RowKey) -> bool) -> an
     for (key, rows, counted) in quiet.keys().filter(|(key, ..)| !is_edited(key) && !is_doubted(key)) {
         ensure!(
             counted == rows,
-            "{key} has {rows} rows and was not edited, but {counted} are counted: {:?}",
+            "{key} has {rows} rows, but {counted} are counted: {:?}",
             quiet.counters[&key.counter]
         );
     }
@@ -230,5 +230,48 @@ impl Steps {
     /// Whether a row key was edited by hand.
     pub(crate) fn is_edited(&self, key: &RowKey) -> bool {
         self.by_hand.contains_key(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tally_adapters::memory::log::Broker;
+    use tally_core::changes::Place;
+    use tally_core::ids::PostId;
+
+    use super::*;
+
+    fn id() -> CounterId {
+        CounterId::likes(PostId::new("p").expect("an id"))
+    }
+
+    fn counter(version: u64, likes: i64) -> Counter {
+        let (version, parts) = (Place::from_stored(version), [(Shard::FIRST, likes)].into());
+        Counter { likes, version, parts, ..Counter::default() }
+    }
+
+    #[test]
+    fn every_count_equals_its_rows_and_a_doubted_one_is_not_exact() {
+        let mut counters = BTreeMap::from([(id(), counter(3, 5))]);
+        let holds = |rows, counters: &BTreeMap<CounterId, Counter>| {
+            let quiet = Quiet { rows: &[(RowKey::first(&id()), rows)].into(), counters };
+            [exact(&quiet), held(&quiet, |_| false)].map(|law| law.is_ok())
+        };
+        assert_eq!([5, 4, 6].map(|rows| holds(rows, &counters)), [[true; 2], [false; 2], [false; 2]]);
+        counters.get_mut(&id()).expect("it is there").doubt.insert(Shard::FIRST);
+        assert_eq!([5, 4].map(|rows| holds(rows, &counters)), [[false, true]; 2]);
+    }
+
+    #[test]
+    fn a_counter_may_only_change_by_log_entries_and_edits_by_hand() {
+        let journal = Journal::of(&Broker::new(), 1);
+        let follow = |before, after| {
+            let write = Write { counter: id(), before: Some(before), after };
+            Steps::default().follow(vec![write], &journal, false).is_ok()
+        };
+        assert!(follow(counter(3, 5), counter(3, 9)));
+        assert!(!follow(counter(3, 5), counter(2, 5)));
+        let step = |after| Steps::default().step(&id(), counter(3, 5), &after, &[], false).is_ok();
+        assert!(step(counter(9, 5)) && !step(counter(9, 6)));
     }
 }

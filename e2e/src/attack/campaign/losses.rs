@@ -50,7 +50,7 @@ pub(super) async fn losses(stage: &Stage, extent: Extent) -> anyhow::Result<()> 
     }
     let (report, longest) = (&stage.report, longest.as_secs_f64());
     report.count("losses of stream", extent.rounds);
-    report.note(format!("  with the api stopped      {stopped:>6}, for {longest:.0} s at most, and its store slow"));
+    report.note(format!("losses with the api stopped  {stopped:>5}, for {longest:.0} s at most, and its store slow"));
     Ok(())
 }
 

@@ -25,10 +25,10 @@ pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<()>
     for _ in 0..extent.rounds {
         for (dependency, proxy) in &stage.engines.proxies {
             for kind in ["reset", "blackhole", "slow", "cut"] {
-                let weather = format!("{} {kind}", dependency.name());
-                fault(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
+                let cause = format!("{} {kind}", dependency.name());
+                fault(stage, proxy, kind, extent.span).await.with_context(|| cause.clone())?;
                 stage.all_well()?;
-                stage.report.recovered(weather, caught_up(stage).await?);
+                stage.report.recovered(cause, caught_up(stage).await?);
             }
         }
     }
@@ -38,14 +38,14 @@ pub(super) async fn network(stage: &Stage, extent: Extent) -> anyhow::Result<()>
 pub(super) async fn outages(stage: &Stage, extent: Extent) -> anyhow::Result<()> {
     for (dependency, proxy) in &stage.engines.proxies {
         for kind in ["reset", "blackhole"] {
-            let weather = format!("{} {kind}", dependency.name());
+            let cause = format!("{} {kind}", dependency.name());
             proxy.set(drawn(stage, kind));
-            named(stage, *dependency).await.with_context(|| weather.clone())?;
-            fault(stage, proxy, kind, extent.span).await.with_context(|| weather.clone())?;
+            named(stage, *dependency).await.with_context(|| cause.clone())?;
+            fault(stage, proxy, kind, extent.span).await.with_context(|| cause.clone())?;
             stage.all_well()?;
             let recovery = caught_up(stage).await?;
-            ensure!(recovery < extent.recovery, "{weather}: recovery took {recovery:?}");
-            stage.report.recovered(weather, recovery);
+            ensure!(recovery < extent.recovery, "{cause}: recovery took {recovery:?}");
+            stage.report.recovered(cause, recovery);
         }
     }
     Ok(())
@@ -66,7 +66,8 @@ async fn fault(stage: &Stage, proxy: &Proxy, kind: &str, span: Duration) -> anyh
         let pause = if matches!(mode, Mode::Cut { .. }) { MOVED } else { span };
         stage.clock.sleep(pause.min(end.duration_since(Instant::now()))).await;
     }
-    // Idle connections notice nothing, so there may have to be a request first.
+    // Idle connections notice nothing, so there may have to be a request first. Kafka is never idle, since every member of a
+    // group sends heartbeats: a black hole of the Kafka in this process does not exceed its longest outage here.
     until("the fault to have an effect", Duration::from_secs(20), async || proxy.is_felt()).await?;
     proxy.calm();
     Ok(())
@@ -110,7 +111,7 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             let recount = stage.fleet.launcher.start(Service::Recount, &["--watch"])?;
             recount.ready().await?;
             stage.fleet.launcher.change(&["audit", "start"]).await?;
-            let weather = format!("silent {}", dependency.name());
+            let cause = format!("silent {}", dependency.name());
             proxy.set(Mode::Blackhole);
             // This is long enough for every service to have sent a request without an answer.
             stage.clock.sleep(extent.span).await;
@@ -119,15 +120,15 @@ pub(super) async fn departures(stage: &Stage, extent: Extent) -> anyhow::Result<
             let all = stage.fleet.slots.iter().map(async |slot| anyhow::Ok((slot, slot.process().stop().await?)));
             let (drained, _) = tokio::try_join!(try_join_all(all), recount.stop())?;
             for (slot, took) in drained {
-                stage.report.recovered(format!("{}, {weather}", slot.service), took);
+                stage.report.recovered(format!("{}, {cause}", slot.service), took);
                 stage.fleet.refill(slot)?;
             }
-            ensure!(proxy.is_felt(), "{weather}: it had no effect");
+            ensure!(proxy.is_felt(), "{cause}: it had no effect");
             proxy.calm();
             let began = Instant::now();
             stage.fleet.ready().await?;
             caught_up(stage).await?;
-            stage.report.recovered(format!("all again, {weather}"), began.elapsed());
+            stage.report.recovered(format!("all again, {cause}"), began.elapsed());
         }
     }
     Ok(())

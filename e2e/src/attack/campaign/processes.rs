@@ -79,7 +79,9 @@ async fn recount(stage: &Stage) -> anyhow::Result<()> {
     let post = format!("p-{}", stage.chance.below(stage.crowd.posts));
     let found = laws::attempt(&stage.fleet.launcher, &post).await?;
     stage.report.count("unfinished recounts", usize::from(found.is_none()));
-    found.into_iter().for_each(|found| stage.report.recovered("recount under attack", found.took));
+    if let Some(found) = found {
+        stage.report.recovered("recount under attack", found.took);
+    }
     Ok(())
 }
 

@@ -42,13 +42,31 @@ async fn each_fault_does_what_it_says_and_ends_with_it() {
     let (_tasks, proxy) = proxy().await;
     let (mut old, mut held) = (connect(&proxy).await, connect(&proxy).await);
     assert!(echoes(&mut old).await && echoes(&mut held).await && !proxy.is_felt());
+    let (mut whole, bytes) = (connect(&proxy).await, vec![7; 400_000]);
+    let ((mut from, mut to), mut back) = (whole.split(), Vec::new());
+    let said = async {
+        to.write_all(&bytes).await.unwrap();
+        to.shutdown().await.unwrap();
+    };
+    let (_, heard) = timeout(SOON, async { tokio::join!(said, from.read_to_end(&mut back)) }).await.unwrap();
+    assert!(heard.is_ok() && back == bytes, "the end of one direction is forwarded, and then that of the other");
+
     proxy.set(Mode::Blackhole);
-    held.write_all(b"held").await.unwrap();
-    assert!(timeout(PAUSE, held.read(&mut [0; 4])).await.is_err() && proxy.is_felt(), "no answer");
+    let broken = connect(&proxy).await;
+    broken.set_zero_linger().unwrap();
+    drop(broken);
+    assert!(timeout(PAUSE, old.read(&mut [0; 8])).await.is_err() && !proxy.is_felt(), "a broken connection is no hole");
+    let mut new = connect(&proxy).await;
+    for stream in [&mut held, &mut new] {
+        stream.write_all(b"held").await.unwrap();
+        assert!(timeout(PAUSE, stream.read(&mut [0; 4])).await.is_err() && proxy.is_felt(), "no answer");
+    }
     proxy.calm();
-    let mut back = [0; 4];
-    timeout(SOON, held.read_exact(&mut back)).await.unwrap().unwrap();
-    assert_eq!(&back, b"held");
+    for stream in [&mut held, &mut new] {
+        let mut back = [0; 4];
+        timeout(SOON, stream.read_exact(&mut back)).await.unwrap().unwrap();
+        assert_eq!(&back, b"held");
+    }
 
     proxy.set(Mode::Slow { delay: Duration::from_millis(10), bytes_per_second: 100 });
     let began = Instant::now();
@@ -59,6 +77,8 @@ async fn each_fault_does_what_it_says_and_ends_with_it() {
     let mut cut = connect(&proxy).await;
     assert!(echoes(&mut cut).await && !proxy.is_felt());
     assert!(!echoes(&mut cut).await && proxy.is_felt(), "four bytes of these are let through");
+    proxy.set(Mode::Cut { after: 30 });
+    assert!(proxy.is_felt(), "a fault of the same kind goes on with its effects");
 
     proxy.set(Mode::Reset);
     assert!(timeout(SOON, old.read(&mut [0; 8])).await.unwrap().is_err() && proxy.is_felt());

@@ -18,7 +18,7 @@ use crate::simulation::abroad::{COPIED, COUNTS, Place};
 use crate::simulation::cache::WatchedCache;
 use crate::simulation::events::{LETTERS, TOPIC};
 use crate::simulation::instance::{FOLDS, GROUP, Process, Role};
-use crate::simulation::intake::{FaultyReader, FaultyTransactions, GatedProducer, Lens, ProcessIntake};
+use crate::simulation::intake::{FaultyReader, FaultyTransactions, GatedProducer, Interceptor, ProcessIntake};
 use crate::simulation::journal::CHANGES;
 use crate::simulation::lists::{self, BOARDS};
 use crate::simulation::mutant::Mutant;
@@ -45,16 +45,16 @@ impl Apps<'_> {
         topic: &'static str,
         late: L,
     ) -> impl Fn() -> Outcome<Box<dyn Intake>> + use<L> {
-        let (world, lens) = (Arc::clone(&self.process.world), self.lens());
+        let (world, interceptor) = (Arc::clone(&self.process.world), self.interceptor());
         move || {
             let inner = Box::new(world.broker.join(group, topic));
-            Ok(Box::new(ProcessIntake { inner, lens: lens.clone(), held: None, late: late() }))
+            Ok(Box::new(ProcessIntake { inner, interceptor: interceptor.clone(), held: None, late: late() }))
         }
     }
 
-    fn lens(&self) -> Lens {
+    fn interceptor(&self) -> Interceptor {
         let Process { log, beyond, .. } = self.process.clone();
-        Lens { gate: log, beyond, rewriter: self.rewriter() }
+        Interceptor { gate: log, beyond, rewriter: self.rewriter() }
     }
 
     pub(super) fn consumer(&self) -> consumer::App {
@@ -143,7 +143,7 @@ impl Apps<'_> {
     fn reader(&self, topic: &str) -> Arc<dyn TopicReader> {
         Arc::new(FaultyReader {
             inner: Arc::new(self.process.world.broker.reader("process", topic)),
-            lens: self.lens(),
+            interceptor: self.interceptor(),
         })
     }
 
