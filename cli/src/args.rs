@@ -1,4 +1,5 @@
-//! The command line of `tally`: a noun, then a verb. `run` parses it, calls the verb, and prints the answer.
+//! The command line of `tally`, the operators' command: a noun, then a verb, such as `tally post show`. `run` parses
+//! it, calls the verb, and prints the answer.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
-//! The canary. In each round it likes or unlikes a post of its own over the API, and reads the count until it has
-//! changed. So it measures the pipeline from one end to the other, which no service can see by itself.
+//! `tally canary`, which measures how long a like takes until a read shows it. In each round it likes or unlikes a post
+//! of its own over the API, and reads the count until it has changed. So it measures the pipeline from one end to the
+//! other, which no service can see by itself.
 
 use std::io;
 use std::num::NonZeroU64;

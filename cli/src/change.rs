@@ -1,5 +1,6 @@
-//! How verbs change something. `Writing::carry_out` shows the plan of a change. With `--yes` it carries the change out,
-//! and writes a line of the operators' ledger before and after. `Changed` is the answer that the verb prints.
+//! How the verbs (subcommands) of `tally` change a deployment. `Writing::carry_out` shows the plan of a change. With
+//! `--yes` it carries the change out, and writes before and after it to the operators' ledger, the list of changes made
+//! by hand. `Changed` is the answer that the verb prints.
 
 use anyhow::Context;
 use clap::Args;

@@ -1,5 +1,5 @@
-//! The deployment that a verb works on. `Desk` opens its tables, checks them, and knows how to reach Kafka where
-//! brokers are named. Nearly every verb begins with [`Desk::open`].
+//! Opens the deployment that a verb (subcommand) of `tally` works on. `Desk` checks its tables, holds what reads and
+//! writes them, and knows how to reach Kafka where brokers are named. Nearly every verb begins with [`Desk::open`].
 
 use std::pin::pin;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! How the command ends with an error: the line that it prints, and the exit code that says who can mend it.
+//! How `tally`, the operators' command, ends with an error: the line that it prints, and the exit code that says who
+//! can mend it.
 
 use tally_core::fault::Fault;
 use tally_core::format::UnknownFormat;

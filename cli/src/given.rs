@@ -1,4 +1,4 @@
-//! Reads the files that operators name on the command line, for example a list of posts.
+//! Reads the files that operators name on the command line of `tally`, for example a list of posts.
 
 use std::fmt::Display;
 use std::path::Path;

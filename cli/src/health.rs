@@ -1,5 +1,6 @@
-//! The verbs `probe` and `canary`, which need nothing but HTTP without TLS, and the exit codes. `tally` has these
-//! verbs, and so has `tally-probe`, the small program in container images.
+//! The verbs `tally probe`, which asks a service whether it is well, and `tally canary`, which measures how long a like
+//! takes until a read shows it; and the exit codes of `tally`. Both verbs need nothing but HTTP without TLS. The
+//! operators' command has them, and so has `tally-probe`, the small program in container images.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

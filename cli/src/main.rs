@@ -1,4 +1,5 @@
-//! The program `tally`, the operators' command.
+//! The program `tally`, with which operators look at a deployment of Tally, check it and repair it. Its subcommands are
+//! modules of this crate's library, in `verbs`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The canary's metrics, and the small HTTP server from which Prometheus reads them.
+//! The metrics of `tally canary`, which likes a post again and again and measures how long it takes until a read shows
+//! it; and the small HTTP server from which Prometheus reads them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;

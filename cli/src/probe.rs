@@ -1,5 +1,5 @@
-//! An HTTP client without TLS, in which one time limit covers a request from the connection to the end of the answer.
-//! `probe`, `canary` and `status` use it.
+//! The HTTP client with which `tally probe`, `tally canary` and `tally status` ask Tally's services. It has no TLS. One
+//! time limit covers a request from the connection to the end of the answer.
 
 use std::fmt;
 use std::io::{self, Read, Write};

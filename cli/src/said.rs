@@ -1,5 +1,5 @@
-//! Prints the answers of verbs, as a table for people or as JSON for programs. Each verb returns an [`Answer`], and
-//! writes times, ranges and counts with the functions at the end.
+//! Prints the answers of the verbs (subcommands) of `tally`, as a table for people or as JSON for programs. Each verb
+//! returns an [`Answer`], and writes times, ranges and counts with the functions at the end.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};

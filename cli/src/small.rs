@@ -1,4 +1,6 @@
-//! The program `tally-probe`, which images have under the name `tally`: only `probe`, their health check, and `canary`.
+//! The small program in container images, built as `tally-probe` and called `tally` there. It has two verbs of the
+//! operators' command alone: `probe`, the images' health check, and `canary`, which measures how long a like takes
+//! until a read shows it.
 
 mod canary;
 mod health;

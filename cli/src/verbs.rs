@@ -1,5 +1,5 @@
-//! The verbs, a module for each noun. A verb opens the deployment (`desk`), reads, and returns an answer (`said`). It
-//! makes changes only by way of `change`.
+//! The verbs of `tally`, the operators' command: a module for each noun, so `post` has `tally post show`. A verb opens
+//! the deployment (`desk`), reads, and returns an answer (`said`). It makes changes only by way of `change`.
 
 pub(crate) mod adopt;
 pub(crate) mod audit;

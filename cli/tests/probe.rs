@@ -1,4 +1,5 @@
-//! `tally probe` and `tally canary` against an API that the test serves itself.
+//! Tests `tally probe`, which asks a service whether it is well, and `tally canary`, which measures how long a like
+//! takes until a read shows it, against an API that the test serves itself.
 
 #![cfg(test)]
 

@@ -1,7 +1,9 @@
-//! `tally adopt tables`: goes on with tables that are others than before, or whose configuration is lost (`Lost`).
+//! `tally adopt tables`: has a deployment go on after a table was replaced, or after its configuration was lost
+//! (`Lost`).
 //!
 //! A table that was deleted and created anew has the same name and other contents. Processes notice by its id, and stop
-//! until an operator runs this. It opens a loss first, so no count is exact until an audit has ended.
+//! until an operator runs this. It first opens a loss, a record that counts may be wrong. So no count is exact until an
+//! audit, which recounts everything, has ended.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! `tally audit`: queues an audit for the service `tally-batch-recount --watch` (`start`), lists runs of the recount
-//! (`list`), and waits for an audit to end (`watch`). An audit recounts everything, and closes the losses that were
-//! open when it began.
+//! (`list`), and waits for an audit to end (`watch`). An audit recounts everything, and closes the losses (records that
+//! counts may be wrong) that were open when it began.
 
 use std::time::Duration;
 

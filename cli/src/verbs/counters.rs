@@ -1,4 +1,5 @@
-//! `tally counters`: lists the counters of the deployment (`list`), and defines more (`apply`).
+//! `tally counters`: lists what the deployment counts, such as likes and views (`list`), and defines more counters by a
+//! file (`apply`).
 
 use std::path::{Path, PathBuf};
 

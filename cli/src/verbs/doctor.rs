@@ -1,5 +1,6 @@
-//! `tally doctor`: checks whether the deployment is set up as it has to be. Each function checks some *points* and adds
-//! for each a verdict and what it found. `tally restore` uses the same points.
+//! `tally doctor`: checks whether a deployment's tables, permissions, quotas, retention and clocks are set up as Tally
+//! needs them. Each function checks some *points* and adds for each a verdict and what it found. `tally restore` uses
+//! the same points.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! `tally draw verify`: checks a *draw*, the record of who was first at a threshold: whether it is as it was written, and
-//! whether the topic of events (the log) says the same.
+//! `tally draw verify`: checks a *draw*, the record of who brought a counter to a threshold: whether it is as it was
+//! written, and whether the topic of events (the log) says the same.
 //!
-//! For a sum the record names a range of offsets. `Draw::event` adds their amounts up again, and the event that reaches
-//! the threshold is the winner: every reader of the log finds the same one. For a set the record names a member,
-//! and `Draw::member` looks for an event that adds this member.
+//! For a sum (a counter of amounts, such as views) the record names a range of offsets. `Draw::event` adds their
+//! amounts up again, and the event that reaches the threshold is the winner: every reader of the log finds the same
+//! one. For a set (a counter of members, such as likes) the record names a member, and `Draw::member` looks for an
+//! event that adds this member.
 //!
 //! A dead letter does not prove that its event never counted. The consumer that wrote it may have lost its partition,
 //! or may have been killed before the event's counter was defined, while another consumer counted the event. Amounts

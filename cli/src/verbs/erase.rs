@@ -1,6 +1,6 @@
-//! `tally user erase` and `tally post erase`: take members out of sets. For every member that is one of the users, or that
-//! the post has, they produce the remove action of the set as an event. So rows, counts and other readers of the topic
-//! agree, and the consumer stays the only writer of rows. `Waiting` waits first for events that are no rows yet.
+//! `tally user erase` and `tally post erase`: take users, or a post's members, out of sets (counters of members, such
+//! as likes). For each they produce the set's remove action as an event. So rows, counts and other readers agree, and
+//! the consumer stays the only writer of rows. `Waiting` waits first for events that are no rows yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

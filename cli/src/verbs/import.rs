@@ -1,5 +1,5 @@
-//! `tally import`: sends likes from a file to the topic, where consumers write them like any others. `lines` reads the
-//! file, `parse` makes events, `run` sends them, and `place` stores the progress and the rejected lines.
+//! `tally import`: sends likes from a file to the topic of events, where consumers write them like any others. `lines`
+//! reads the file, `parse` makes events, `run` sends them, and `place` stores the progress and the rejected lines.
 
 mod lines;
 mod parse;

@@ -1,5 +1,5 @@
-//! `tally post`: shows a post's counters and why one is not exact (`show`), erases its members (`erase`), and queues
-//! its counters for a recount (`recount`).
+//! `tally post`: shows a post's counters and why one is not exact (`show`), takes all members out of its sets, such as
+//! the users who like it (`erase`), and queues its counters for a recount (`recount`).
 
 mod reasons;
 pub(super) mod seen;

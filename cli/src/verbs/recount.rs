@@ -1,4 +1,5 @@
-//! `tally recount`: recounts posts, or everything, in this process, by the code of the program `tally-batch-recount`.
+//! `tally recount`: compares the rows of posts, or all rows, with their counters, and with `--yes` corrects the
+//! counters. It runs the code of the program `tally-batch-recount` in this process.
 
 use std::path::{Path, PathBuf};
 

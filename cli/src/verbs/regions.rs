@@ -1,5 +1,5 @@
-//! `tally regions`: lists the Regions whose counts answers add up (`list`), and leaves one out for good (`forget`). A
-//! Region's *entries* are its counts, copied to this Region.
+//! `tally regions`: lists the Regions whose counts the API's answers add up (`list`), and leaves one out for good
+//! (`forget`). A Region's *entries* are its counts, copied to this Region.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

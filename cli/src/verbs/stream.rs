@@ -1,5 +1,5 @@
 //! `tally stream`: lists the shards of the table's change stream (`shards`), which process copies each to the log of
-//! changes (`leases`), and the losses that are open (`losses`).
+//! changes (`leases`), and the open losses (`losses`), each a record that changes or events may be missing from counts.
 
 use anyhow::Context;
 use clap::Subcommand;

@@ -1,6 +1,6 @@
-//! `tally topic`: shows how far the rows of each partition have come (`show`). Consumers stop where they may lose
-//! events or count wrongly; an operator has them go on with a topic that was replaced or has grown (`adopt`), or at an
-//! offset of a partition (`skip`).
+//! `tally topic`: shows how far the events of each partition have been written as rows (`show`). Consumers stop where
+//! they may lose events or count wrongly; an operator has them go on with a topic that was replaced or has grown
+//! (`adopt`), or at an offset of a partition (`skip`).
 
 mod adopt;
 mod seen;

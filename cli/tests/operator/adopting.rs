@@ -1,4 +1,5 @@
-//! `tally adopt tables`: over tables that are others than before, and over a deployment whose configuration is lost.
+//! Tests `tally adopt tables`, which has a deployment go on after a table was replaced, or after its configuration was
+//! lost.
 
 use std::time::Duration;
 

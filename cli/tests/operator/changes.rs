@@ -1,5 +1,5 @@
-//! Verbs that change something: without `--yes` they only show the change, with it they make it and the ledger has it.
-//! Here for dead letters, counters, pauses, erasures and imports.
+//! Tests the verbs of `tally` that change dead letters, counters, pauses and erasures, and that import likes: without
+//! `--yes` they only show the change, with it they make it and write it to the operators' ledger.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};

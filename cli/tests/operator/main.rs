@@ -1,4 +1,5 @@
-//! Runs `tally` as a process, verb by verb, over DynamoDB's emulator and librdkafka's in-process cluster (`stage`).
+//! Tests `tally`, the operators' command: runs it as a process, verb by verb, over DynamoDB's emulator and librdkafka's
+//! in-process cluster (`stage`).
 
 #![cfg(test)]
 

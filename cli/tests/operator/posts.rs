@@ -1,4 +1,5 @@
-//! `tally post show`, each reason of its `--explain`, and `tally post recount`; and `tally draw` without a record.
+//! Tests `tally post show`, each reason that its `--explain` gives for a number that is not exact or not fresh, and
+//! `tally post recount`; and `tally draw verify` where no record is stored.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `tally prepare`: what it shows and creates, the second time as well.
+//! Tests `tally prepare`, which creates the missing tables and topics of a deployment: what it shows and creates, what
+//! it refuses, and that a second run changes nothing.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `tally recount`: command lines that it refuses, and recounts beside a change-streamer.
+//! Tests `tally recount`, which compares counters with their rows and corrects them: the command lines that it refuses,
+//! how it waits for Kafka, and recounts beside a change-streamer.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Errors of `tally`: each is one line that says why, and has an exit code that says who can mend it.
+//! Tests the errors of `tally`: each is one line that says why, and has an exit code that says who can mend it. Also
+//! tests that completions and the manual are written, and that `tally cost` finds a price list that is old.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,5 @@
-//! Other Regions: `tally regions`, and what `tally status` and `tally post show` say about them.
+//! Tests what `tally regions`, `tally status` and `tally post show` say about the other Regions whose counts a
+//! deployment adds to its own.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `tally restore`: its plan, and its checks over tables that were restored to a moment under another prefix.
+//! Tests `tally restore`: its plan for restoring the tables to a moment, and its checks of tables that were restored
+//! under another prefix.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `Stage`, which all tests of this folder use: a healthy deployment over the emulator and an in-process Kafka,
-//! functions that bring it into another state, and `tally`, which runs the command over it.
+//! `Stage`, over which all tests of this folder run `tally`, the operators' command: a healthy deployment in DynamoDB's
+//! emulator and an in-process Kafka, functions that bring it into another state, and `tally`, which runs the command.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `tally status`, `tally doctor` and `tally stream`, over a healthy deployment and over faults.
+//! Tests what `tally status`, `tally doctor` and `tally stream` find in a healthy deployment and in one with faults.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

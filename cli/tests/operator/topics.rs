@@ -1,4 +1,5 @@
-//! `tally topic`: what `show` says about partitions, and how `adopt` and `skip` have consumers go on.
+//! Tests `tally topic`: what `show` says about the partitions of a topic of events, and how `adopt` and `skip` have
+//! consumers go on where they have stopped.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `tally verify`: which counts it calls wrong, how certain it is, and `--erased`.
+//! Tests `tally verify`, which compares every count with its rows: which counts it calls wrong, and how certain it is;
+//! and `tally verify --erased`, which finds erased ids that are in rows again.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Reads the price list, a TOML file, and says how old it is.
+//! Reads the price list by which `tally cost` estimates what a deployment costs, a TOML file, and says how old it is.
 
 use anyhow::Context;
 use serde::Deserialize;

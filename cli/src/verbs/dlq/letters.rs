@@ -1,5 +1,6 @@
-//! Reads the topic of dead letters: `list` for `tally dlq list` and `tally dlq show`, `left` for the number in `tally
-//! status`. Neither has letters of other deployments, or letters whose record a replay has put back.
+//! Reads the topic of dead letters, the records that the consumer could not apply: `list` for `tally dlq list` and
+//! `tally dlq show`, `left` for the number in `tally status`. Neither has letters of other deployments, or letters
+//! whose record a replay has put back.
 
 use std::collections::BTreeMap;
 

@@ -1,3 +1,6 @@
+//! Tests of `tally dlq replay`, which sends dead letters (records that the consumer could not apply) to their topic
+//! again: which ones it sends, and that each record is put back once, however many replays run or are killed.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

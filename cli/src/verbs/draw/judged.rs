@@ -1,5 +1,6 @@
-//! Decides what the events in the log prove about a draw. `Draw` reads the log: `Sum` adds up the events of a sum,
-//! `Put` keeps those of a set's member.
+//! Decides what the events in Kafka (the log) prove about a *draw*, the record of who brought a counter to a threshold,
+//! for `tally draw verify`. `Draw` reads the log: `Sum` adds up the events of a counter of amounts, and `Put` keeps
+//! those of one member of a counter of members, such as a user who likes a post.
 
 use tally_core::fault::Fault;
 use tally_core::ids::MemberKey;

@@ -1,3 +1,6 @@
+//! Tests of `tally draw verify`, which checks the record of who brought a counter to a threshold against the events in
+//! Kafka: which winner it finds, and what it says if events have dead letters, are gone, or are in another topic.
+
 use async_trait::async_trait;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Update};
 use tally_adapters::memory::log::Broker;

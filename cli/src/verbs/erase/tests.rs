@@ -1,4 +1,5 @@
-//! Erasures of posts and users over the emulator: which events they produce, and what they leave.
+//! Tests of `tally user erase` and `tally post erase`, over DynamoDB's emulator: which events they produce to take
+//! members out of counters, such as users out of likes, and what they leave.
 
 use serde_json::{Value, json};
 use tally_adapters::memory::log::Broker;

@@ -1,5 +1,5 @@
-//! Reads a file or standard input line by line, in bounded memory. Each line comes with its number and with the offset
-//! at which it ends, so that an import can go on there.
+//! Reads the file of `tally import`, or standard input, line by line, in bounded memory. Each line comes with its
+//! number and with the offset at which it ends, so that a later run can go on there.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

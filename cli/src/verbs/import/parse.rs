@@ -1,4 +1,5 @@
-//! Parses the lines of an import: a line is an event, blank, the heading of a CSV file, or rejected for a reason.
+//! Parses the lines of a file of likes for `tally import`: a line is an event, blank, the heading of a CSV file, or
+//! rejected for a reason.
 //!
 //! A line of CSV becomes JSON first. So the decoder of the consumer decides what an event is, in both formats.
 

@@ -1,5 +1,6 @@
-//! The two files of an import, by default beside the imported one: its *place*, which is how far it is, so that a later
-//! run goes on there; and the rejected lines, as NDJSON with the line's number, the reason, and its text.
+//! The two files that `tally import` writes, by default beside the imported one: its *place*, which is how far it is,
+//! so that a later run goes on there; and the rejected lines, as NDJSON with the line's number, the reason, and its
+//! text.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,5 @@
-//! Runs an import: reads lines in chunks, parses them, sends the events to the topic of likes, and keeps the place.
+//! Runs `tally import`: reads lines in chunks, parses them, sends the events to the topic of likes, and keeps the
+//! place, which is how far it is.
 //!
 //! It sends events in the file's order, so the last line about a user and a post wins. After a fault it sends
 //! everything from the failed event on again. An event says what is so, not what changes, so repeats end in the same

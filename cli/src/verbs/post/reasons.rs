@@ -1,8 +1,9 @@
 //! The reasons that `tally post show --explain` prints: why a counter is not exact or not fresh, or may be wrong
 //! although it is called exact. `of` reads the runs of the recount, the counter's ledger and some rows.
 //!
-//! A partition's *standing* says up to when all changes are in its counters, and which losses are open. Shards are *in
-//! doubt* if a row's weight cannot be read, or if a recount has found their count wrong and has not corrected it yet.
+//! A partition's *standing* says up to when all changes are in its counters, and which losses are open. A shard, which
+//! is a part of a counter's rows, is *in doubt* if a row's weight cannot be read, or if a recount has found the shard's
+//! count wrong and has not corrected it yet.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,7 @@
-//! Reads what is stored about a post, in the order of the API: first its *sources* (up to when consumers have written
-//! all events as rows), then its *standing* (up to when all changes of rows are counted), then its counters. So a
-//! counter has at least what the standing says. `tally post show` prints the result; `status` and `verify` use parts.
+//! Reads what is stored about a post, in the order in which the API reads it: first its *sources* (up to when consumers
+//! have written all events as rows), then its *standing* (up to when all changes of rows are counted), then its
+//! counters. So a counter has at least what the standing says. `tally post show` prints the result; `status` and
+//! `verify` use parts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

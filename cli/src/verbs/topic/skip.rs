@@ -1,4 +1,5 @@
-//! `tally topic skip`: has consumers go on at an offset of a partition, leaves out what lies before, and opens a loss.
+//! `tally topic skip`: has consumers go on at an offset of a partition, leaves out the events before it, and opens a
+//! loss, a record because of which no count is exact until everything was recounted.
 //!
 //! Normally it only stores the new position in the partition's claim (`store`). If the log has lost its tail, so that
 //! offsets are used a second time, it begins a new generation as well (`begin_anew`).

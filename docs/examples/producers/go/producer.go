@@ -1,4 +1,6 @@
-// Sends events: go run producer.go BROKERS TOPIC COUNT. Tried with franz-go.
+// Example to copy: a producer in Go. It sends made-up likes and unlikes to Tally's Kafka topic,
+// with the key, partition and order that docs/producers.md asks for.
+// Run it as: go run producer.go BROKERS TOPIC COUNT. Tried with franz-go.
 package main
 
 import (

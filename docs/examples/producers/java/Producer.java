@@ -3,7 +3,11 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Sends events: java -cp 'JARS/*' Producer.java BROKERS TOPIC COUNT. Tried with kafka-clients 4.3.1. */
+/**
+ * Example to copy: a producer in Java. It sends made-up likes and unlikes to Tally's Kafka topic,
+ * with the key, partition and order that docs/producers.md asks for.
+ * Run it as: java -cp 'JARS/*' Producer.java BROKERS TOPIC COUNT. Tried with kafka-clients 4.3.1.
+ */
 public class Producer {
     public static void main(String[] args) throws Exception {
         var config = new Properties();

@@ -1,4 +1,6 @@
-// Sends events: node producer.js BROKERS TOPIC COUNT. Tried with kafkajs 2.2.4.
+// Example to copy: a producer in Node. It sends made-up likes and unlikes to Tally's Kafka topic,
+// with the key, partition and order that docs/producers.md asks for.
+// Run it as: node producer.js BROKERS TOPIC COUNT. Tried with kafkajs 2.2.4.
 import kafkajs from "kafkajs";
 
 const [brokers, topic, count] = process.argv.slice(2);

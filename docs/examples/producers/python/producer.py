@@ -1,4 +1,8 @@
-"""Sends events: python producer.py BROKERS TOPIC COUNT. Tried with confluent-kafka."""
+"""Example to copy: a producer in Python. It sends made-up likes and unlikes to Tally's Kafka topic,
+with the key, partition and order that docs/producers.md asks for.
+
+Run it as: python producer.py BROKERS TOPIC COUNT. Tried with confluent-kafka.
+"""
 import json
 import sys
 

@@ -1,4 +1,7 @@
-//! Sends events: producer BROKERS TOPIC COUNT. Tried with rdkafka 0.39.
+//! Example to copy: a producer in Rust. It sends made-up likes and unlikes to Tally's Kafka topic, with the key,
+//! partition and order that docs/producers.md asks for.
+//!
+//! Run it as `producer BROKERS TOPIC COUNT`. Tried with rdkafka 0.39.
 
 use std::env::args;
 use std::time::Duration;

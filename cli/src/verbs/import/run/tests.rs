@@ -1,3 +1,6 @@
+//! Tests of `tally import`, which sends likes from a file to Kafka: the order of what it sends when Kafka fails, where
+//! it goes on after it was stopped, when it refuses to go on, and its rate.
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
