@@ -1,5 +1,6 @@
-//! Rare events in the life of a deployment: a restore to a point in time, lost checkpoints, and lost counts. Real processes
-//! and the operators' own command run under load, and the result is compared with the ledger.
+//! Takes a deployment of real processes through rare events of its life: a restore to a point in time, lost
+//! checkpoints, and lost counts. The services and the operators' own command run under load, and the result is compared
+//! with the events that were produced.
 //!
 //! Counts are lost under running processes. None is restarted: `tally adopt tables` takes over the new table, and a recount
 //! makes every count exact again.

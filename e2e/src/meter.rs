@@ -1,4 +1,5 @@
-//! Counts the requests of a process to the store: calls, rows and capacity units, by operation and table.
+//! Counts the requests that services in this process send to the emulated DynamoDB: calls, rows and capacity units, by
+//! operation and table. The test of costs and the benchmark `scale` use it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! A pipeline without faults under paused time: consumers and streamers over an in-memory log and the emulator, whose requests
-//! are counted. The same input gives the same result on any machine.
+//! Runs consumers and streamers in this process without crashes, for the test of costs and the benchmark `scale`. Kafka
+//! is an in-memory log, DynamoDB is the emulator, requests are counted, and time is paused, so the same input gives the
+//! same result on any machine.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! `scale`: the pipeline at its target rate under virtual time. It shows what the protocols allow at these latencies and
-//! throttles if processors are unlimited; the throughput per processor is measured elsewhere.
+//! The benchmark `tally-e2e scale`: runs the pipeline at a given rate of likes under virtual time, and prints how late
+//! likes become rows and are counted. It shows what the protocols allow at these latencies and throttles if processors
+//! are unlimited; the throughput per processor is measured elsewhere.
 
 mod load;
 

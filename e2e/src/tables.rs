@@ -1,4 +1,5 @@
-//! Requests of the harness without faults or delays, for what operators and tests do by hand.
+//! What the tests do by hand to the emulated DynamoDB, past all simulated faults and delays: send a request as an
+//! operator would, trim the stream of the likes table, or switch it off and on.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! Counters and members of tests, and definitions of every kind of counter.
+//! Short ways for tests to name posts, users and counters, and definitions of every kind of counter.
 
 use std::fmt::Display;
 

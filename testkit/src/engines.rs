@@ -1,4 +1,5 @@
-//! The engines that processes depend on: the tables and a Kafka cluster, on loopback ports.
+//! Starts what processes under test depend on, on loopback ports: the tables (a DynamoDB emulator) and a Kafka cluster
+//! that librdkafka imitates in this process.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A minimal HTTP client: one request per connection.
+//! A minimal HTTP client, with which tests ask services: one request per connection.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Programs as child processes: their environment, their output and their exit.
+//! Starts programs as child processes for tests, without this environment's settings for Tally and AWS. Tests send them
+//! signals, ask their health, and wait for their output and their exit.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

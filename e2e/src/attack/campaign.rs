@@ -1,4 +1,5 @@
-//! The campaigns: what is done to the running pipeline, and the report.
+//! The list of attacks on a running pipeline of real processes (`tally-e2e attack kills`, `network`, ..), and the code
+//! that runs one or several of them under load, has the result judged, and prints the report.
 
 mod drift;
 mod losses;

@@ -1,5 +1,6 @@
-//! The dependencies of the services, each behind its own proxy: Kafka, the tables and the cache. The judgement uses ports
-//! without a proxy and without faults.
+//! Starts what the services under attack depend on, each behind a proxy that can imitate a bad network: Kafka, the
+//! tables (a DynamoDB emulator), and Redis if it is installed. The checks after an attack connect without a proxy and
+//! without faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
-//! The processes of the pipeline: two or more consumers and streamers, an API, recounts from time to time, and the operators'
-//! command. Cargo builds no binaries of other packages for a test, so this program acts as each of them when it is called by
-//! its name.
+//! Starts, watches and stops the processes that are attacked: two or more consumers and streamers, an API, recounts
+//! from time to time, and the operators' command. Cargo builds no binaries of other packages for a test, so this
+//! program acts as each of them when it is called by its name.
 
 use std::collections::BTreeMap;
 use std::fmt;

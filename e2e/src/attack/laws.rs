@@ -1,5 +1,6 @@
-//! The laws that hold once all is quiet: rows and cells equal the events, counts equal the rows, the cache and the API agree,
-//! and a recount finds nothing.
+//! Judges the result of an attack once all is quiet: the rows equal the events that were produced, counts equal the
+//! rows, Redis and the API agree with them, and a recount finds nothing. A cell is the row that holds a sum, such as a
+//! post's views, for one Kafka partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

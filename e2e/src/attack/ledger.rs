@@ -1,4 +1,6 @@
-//! The ledger: all events that were produced, and the rows and sums that they must result in.
+//! Draws the events that are produced during an attack, and keeps account of them: from this ledger follow the rows and
+//! sums that the pipeline must end with. An event whose acknowledgement was lost may be in Kafka or not, and both
+//! results are accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

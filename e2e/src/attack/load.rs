@@ -1,4 +1,5 @@
-//! The load during an attack: one producer of events, and readers that check the answers.
+//! The load on the pipeline during an attack: one producer sends events to Kafka, and readers ask the API for counts
+//! and check each answer.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The report of a run: what was done, how long the recoveries took, and what was compared at the end.
+//! Collects what an attack prints at its end: what was done, how long the pipeline took to recover, and what was
+//! compared.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};

@@ -1,4 +1,6 @@
-//! The stage of a campaign: the engines, the fleet, the load, and the judgement at the end.
+//! Sets up the pipeline that an attack needs, and judges it afterwards: starts the dependencies, the processes, the
+//! load and the readers, lets the attack wait until the pipeline has caught up, and at the end compares everything with
+//! the events.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,6 +1,9 @@
-//! The checkpoints are lost with the configuration. No process starts, `tally adopt tables` writes a new configuration, and a
-//! recount makes every count exact again. The deployment has definitions and sums. Producers are stopped meanwhile: amounts
-//! that are already in the topic were counted before, and are skipped.
+//! The rare event `lose-checkpoints`: the table `checkpoints`, which also has the configuration, is lost under a
+//! deployment of real processes. No process starts, the operators' command `tally adopt tables` writes a new
+//! configuration, and a recount makes every count exact again.
+//!
+//! The deployment counts more than likes, also sums such as views. Producers are stopped meanwhile: amounts that are
+//! already in the topic were counted before, and are skipped.
 
 use std::time::Duration;
 

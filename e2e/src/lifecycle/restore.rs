@@ -1,5 +1,6 @@
-//! Tables are restored to a point in time under another prefix, following the steps of `tally restore plan`, while producers
-//! go on.
+//! The rare event `restore`: the tables of a deployment of real processes are restored to a point in time under another
+//! prefix, as the operators' command `tally restore plan` says, while producers go on. A recount then makes every count
+//! exact again.
 
 use std::time::Duration;
 

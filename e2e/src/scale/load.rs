@@ -1,5 +1,6 @@
-//! Produces likes at a fixed rate, each of another user: a fifth of them for one post, the rest by Zipf. It also observes in
-//! the store which likes are rows already, and how many are counted.
+//! The load of the benchmark `scale`: produces likes at a fixed rate, each of another user, a fifth of them for one
+//! post and the rest by Zipf. It also observes in the emulated DynamoDB which likes are rows already, and how many are
+//! counted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! A second Region, where a schedule has one: it has no users of its own, and reads what the first one publishes through a mirror. So
-//! what its API answers are the counts of the first, and the same history says which answers are lies.
+//! The second Region of a simulated run with two of them. It has no users of its own, and a mirror copies to it the
+//! counts that the first publishes. So what its API answers are the counts of the first, and the same history says
+//! which answers are lies.
 //!
-//! Its streamer and its API are killed and stand still, its store has the faults of the first one's. The mirror is late, brings a
-//! stretch again, and stands still for up to half an hour, while both topics are compacted.
+//! Its streamer and its API are killed and stand still, and its store has the faults of the first one's. The mirror is
+//! late, brings a stretch again, and stands still for up to half an hour, while both topics are compacted.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! The in-memory cache as seen by one process. It fails, it is watched for versions that go back, and for a mutant it is
-//! written in another order or without what a loss needs.
+//! Stands between one simulated process and the in-memory cache that replaces Redis in the simulation. It makes calls
+//! fail, and checks that no cached count goes back to an earlier version. For a mutant (a pipeline with one rule
+//! broken) it writes in another order, or hides what a reader needs to know about a loss.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! `simulate`: runs many schedules, each in its own process so that only its seed influences it. It reports what they did, and
-//! reduces the first one that broke a law.
+//! The command `tally-e2e simulate`: runs many schedules, which are runs of the simulation that each follow from a
+//! seed. Each has its own process so that only its seed influences it. The command reports what they did, and reduces
+//! the first one that broke a law.
 
 mod pool;
 

@@ -1,4 +1,5 @@
-//! The course of one schedule: its steps, the final rest, and the checks of the laws during and after it.
+//! Carries out one run of the simulation: produces events and causes faults step by step, then lets the pipeline come
+//! to rest, and checks the laws during and after it.
 
 mod listed;
 

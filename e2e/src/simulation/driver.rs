@@ -1,4 +1,5 @@
-//! What is done to the pipeline between two steps of a schedule.
+//! Causes the trouble in a run of the simulation: between two steps it draws an action, such as a crash, a frozen
+//! process, an outage or an operator's mistake, performs it, and ends it when that is due.
 
 mod claims;
 pub(crate) mod counters;

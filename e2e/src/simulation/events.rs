@@ -1,4 +1,5 @@
-//! The events of a schedule: their users and posts, the counters defined in addition to likes, and every record of the log.
+//! Draws the events that users produce in a run of the simulation, and remembers every record in Kafka, so that the
+//! result can be compared with them. Also says which users, posts and counters in addition to likes there are.
 //!
 //! Events of other counters use their own random numbers, so that they do not change the rest of the schedule.
 

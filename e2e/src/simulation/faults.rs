@@ -1,4 +1,5 @@
-//! The faults of a schedule, and how often each kind occurred.
+//! The list of all faults and other actions that the simulation can cause, and the count of how often each occurred,
+//! which shows whether runs have covered them all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

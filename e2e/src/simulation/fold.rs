@@ -1,5 +1,6 @@
-//! Compares the rows with the events: each row is the newest finished event of its member, each cell contains every event up
-//! to its `to` exactly once, and a claim never states more than is done.
+//! Checks in the simulation that the consumer has turned events into the right rows: a member's row is its newest
+//! finished event, a cell (the row of a sum in one Kafka partition) contains every event up to its version `to` exactly
+//! once, and a claim (the item that says how far a partition's events are written) never states more than is done.
 
 mod letters;
 

@@ -1,6 +1,9 @@
-//! The history of the rows' weights by row key: what `honest` holds answers against, and `lists` the lists. The store
-//! reports every change, so it includes changes that no stream shows: rows written while the stream was off, and trimmed
-//! records.
+//! Records how many rows each counter has at each moment, or their sum, as the truth that simulation and attacks
+//! compare answers and trending lists with. It is kept for each row key, the partition key of a part of a counter's
+//! rows.
+//!
+//! The emulated DynamoDB reports every change, so the history includes changes that no stream shows: rows written while
+//! the stream was off, and trimmed records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Honesty: the claims in an answer have to be true when it is given, not only when all is quiet.
+//! Judges the answers that the API gives during the simulation and the attacks: what an answer claims has to be true
+//! when it is given, not only when all is quiet.
 //!
 //! An answer with `exact: true` and `as_of` = t says that its number includes every change made before t, and that nothing
 //! lost is missing in it. A count is a sum over row keys, each of which was followed up to its own point in time. So the

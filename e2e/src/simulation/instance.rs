@@ -1,5 +1,5 @@
-//! One process of a schedule: a service's `App` with its own clients, clock and random numbers, which can be started, killed,
-//! stopped and frozen.
+//! One simulated process: the production code of a service with its own clients, clock and random numbers, which can be
+//! started, killed, stopped and frozen.
 
 mod apps;
 

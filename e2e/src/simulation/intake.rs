@@ -1,6 +1,7 @@
-//! A process's access to its topics. While the process is frozen, every call and every answer is held back. When it resumes,
-//! it sends its requests under way before it hears what the group has decided meanwhile. It hears late that a partition of the
-//! log `changes` was revoked, and a mutant reads by other rules.
+//! Stands between one simulated process and the Kafka topics that it reads. While the process is frozen, every call and
+//! every answer is held back. When it resumes, it sends its requests under way before it hears what the group has
+//! decided meanwhile. It hears late that a partition of the log `changes` was revoked, and a mutant (a pipeline with
+//! one rule broken) reads by other rules.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! The simulation's reference: the log `changes` as a reader has it that misses nothing, with the items of every
-//! counter, their positions, and the last loss announced before each. The simulation compares with it what processes do.
+//! Reads the topic `changes` during the simulation without ever missing a message, as the reference for what processes
+//! do: it knows the items of every counter, their positions, and the last loss announced before each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The laws of counters. At rest, counts equal their rows and the events. Every write of a counter has processed each item in
-//! an interval of its partition exactly once, a correction makes its shards right, and the first to reach a threshold is
-//! recorded.
+//! Checks the counters in the simulation. At rest, counts equal their rows and the events. Every write of a counter has
+//! processed each item in an interval of its partition of `changes` exactly once, a correction makes its shards right,
+//! and the first to reach a threshold is recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 

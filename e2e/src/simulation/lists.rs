@@ -1,5 +1,6 @@
-//! Compares the lists that a reader of the topic of boards gets at each moment with the gains of the rows. The gains come from
-//! the store's changes of rows, not from the log.
+//! Checks the lists of what is trending in the simulation: each one that a reader of the topic `boards` gets is
+//! compared with what posts have gained in rows. These gains come from the emulated DynamoDB's own reports of changes,
+//! not from the log that the lists are made from.
 
 use std::collections::BTreeMap;
 

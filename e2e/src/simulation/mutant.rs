@@ -1,5 +1,6 @@
-//! The rules that the models found necessary and that the simulation can break: seven about rows, twenty-one about counts and
-//! the claims of answers, four about Regions, three about milestones, and nine about what is trending.
+//! The list of rules that the simulation can break on purpose, to show that its laws notice a pipeline without the
+//! rule: seven about rows, twenty-one about counts and the claims of answers, four about Regions, three about
+//! milestones, and nine about what is trending. The models of the protocols found these rules necessary.
 
 use clap::ValueEnum;
 

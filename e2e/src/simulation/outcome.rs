@@ -1,4 +1,5 @@
-//! The outcome of a schedule.
+//! What a run of the simulation results in: the law that broke, if any, and counts of what happened and was checked.
+//! The process of the run prints it as JSON, and the command that started the process reads it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The messages of a process to the log `changes` and the topic of boards. Acknowledgements are lost, messages arrive late or
-//! not at all, and for a mutant messages are changed or not waited for.
+//! Stands between one simulated process and the topics `changes` and `boards` that it writes to. Acknowledgements are
+//! lost, messages arrive late or not at all, and for a mutant (a pipeline with one rule broken) messages are changed or
+//! not waited for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! The profile of a schedule: the rate of each fault, the number of processes, and their settings. It is drawn from the seed;
-//! for a mutant, only from profiles that give it something to break.
+//! Draws from the seed what a run of the simulation is like: the rate of each fault, the number of processes, and their
+//! settings. For a mutant (a pipeline with one rule broken) it draws only profiles that give the mutant something to
+//! break.
 
 pub(crate) mod targets;
 

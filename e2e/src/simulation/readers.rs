@@ -1,5 +1,6 @@
-//! Clients of the API during a schedule. They request single counts and batches from instances that work, are frozen, or have
-//! just started, and each answer is judged by the law of honesty. Requests reach an instance without a socket.
+//! Clients that ask the API during a run of the simulation. They request single counts and batches from instances that
+//! work, are frozen, or have just started, and each answer is judged by whether its claims are true. Requests reach an
+//! instance without a socket.
 //!
 //! Clients ask often while something happens, and more and more rarely while nothing does: a schedule has hours in which no
 //! number changes.

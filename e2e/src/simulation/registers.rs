@@ -1,4 +1,6 @@
-//! Every change of a row, a claim and a counter, as reported by the store.
+//! Records every change that is made to rows, counters and claims in the emulated DynamoDB during the simulation, so
+//! that the laws can judge each of them. A claim is the item that says which consumer owns a partition and how far its
+//! events are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

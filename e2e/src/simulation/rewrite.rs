@@ -1,5 +1,5 @@
-//! Rewrites the log `changes` and the topic of boards for readers that break a rule: the real reader gets what a reader
-//! without the rule would have understood.
+//! Breaks a rule of the simulated processes that read the topics `changes` and `boards`, to see whether the laws
+//! notice: it rewrites the messages, so that the real reader gets what a reader without the rule would have understood.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

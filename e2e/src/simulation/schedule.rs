@@ -1,4 +1,5 @@
-//! One schedule from its seed to its outcome.
+//! Runs one schedule, a run of the simulation whose events and faults all follow from a seed: draws them, builds the
+//! pipeline, carries out the run, and returns the outcome.
 
 use std::sync::Arc;
 

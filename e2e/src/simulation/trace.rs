@@ -1,4 +1,5 @@
-//! The trace of a schedule: a hash of everything that happened, and the last lines as text.
+//! Records what happens in a run of the simulation: a hash of everything, by which two runs of a seed are compared, and
+//! the last lines as text for people.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

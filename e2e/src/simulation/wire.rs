@@ -1,5 +1,6 @@
-//! The connection between one process's SDK and the emulator: its gate, the trace of requests, expired signatures, and a
-//! mutant's changes to requests and answers.
+//! The connection between the AWS SDK of one simulated process and the DynamoDB emulator. It holds requests back while
+//! the process is frozen, traces them, and refuses expired signatures. For a mutant (a pipeline with one rule broken)
+//! it changes requests and answers.
 
 pub(crate) mod tampered;
 

@@ -1,4 +1,5 @@
-//! The store, the log and the cache that the processes share, and access to them without faults.
+//! What all simulated processes of a Region share: the emulated DynamoDB, the Kafka and the cache in memory, and the
+//! records of what happens in them. The simulation's own checks read them here without faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

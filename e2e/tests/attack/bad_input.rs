@@ -1,5 +1,5 @@
-//! Sends the corpus of bad input to the real services: nothing panics, nothing is lost, and each case has the outcome that the
-//! corpus expects.
+//! Sends a corpus of bad input, events and HTTP requests, to a real consumer and a real API: nothing panics, nothing is
+//! lost, and each case has the outcome that the corpus expects.
 //!
 //! The corpus is `e2e/bad_input`, one case on a line. Its outcomes follow from the contract, not from what the services did.
 

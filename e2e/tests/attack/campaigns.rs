@@ -1,4 +1,5 @@
-//! The short form of the attack: every campaign and every lifecycle event once, with real processes.
+//! Tests that counts survive attacks on real processes: runs each campaign (such as killed processes or a bad network)
+//! and each rare event of a deployment (such as a restore) once, in a short form.
 
 use std::path::Path;
 use std::time::Duration;

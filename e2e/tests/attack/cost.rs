@@ -1,4 +1,5 @@
-//! The cost of counting: calls, rows, bytes and write units of a pipeline without faults, under paused time.
+//! Tests what counting costs: the calls, rows, bytes and write units in DynamoDB for a known load, with consumers and
+//! streamers under virtual time that do not crash.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Runs the fuzz targets as tests: every input of the committed corpus, and mutations of it that are the same in every run.
+//! Tests the code that reads foreign bytes with fuzzed input: runs each fuzz target over every input of the committed
+//! corpus, and over mutations of it that are the same in every run.
 //!
 //! `TALLY_FUZZ_ROUNDS` sets the number of mutations per target.
 

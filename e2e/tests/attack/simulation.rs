@@ -1,4 +1,6 @@
-//! The schedules and mutants of `seeds.txt`, which run for every change. The nightly run draws new ones.
+//! Tests the pipeline in the simulation: runs the seeds of `seeds.txt` for every change, while the nightly run draws
+//! new ones. The laws hold in each run, a seed gives the same run twice, and each mutant (a pipeline with one rule
+//! broken) is found.
 
 use std::collections::BTreeSet;
 

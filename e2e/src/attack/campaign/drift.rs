@@ -1,6 +1,7 @@
-//! Counts are changed by hand under load, and `tally recount` corrects them. After the correction no exact answer may be as
-//! wrong as before, except for what an API has in memory, or has read from Redis before the fold has updated it. Probes measure
-//! how much the staleness of counts grows during a recount.
+//! The attack `drift`: changes counts by hand under load, and lets the operators' command `tally recount` correct them.
+//! After the correction no answer that is called exact may be as wrong as before, except for what an API has in memory
+//! or has read from Redis before the fold has updated it. Probes measure how much later likes are counted during a
+//! recount.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Losses while the API is queried: parts of the stream, and the last commands of a Redis whose primary is killed.
+//! The attacks `losses` and `failovers`: changes disappear from the table's stream before they are counted, or Redis
+//! loses its last commands as a replica takes over. Readers query the API all the time, and an answer that it calls
+//! exact has to be right nevertheless.
 //!
-//! A part of the stream is trimmed before streamers have read it, or written while the stream is off. In every other round the
-//! API is stopped meanwhile and its store takes seconds, so that it answers with old knowledge of losses. Answers that say
-//! exact have to be right nevertheless. After a failover, a cached count may be older than before, but never newer than the
-//! standing beside it says.
+//! A part of the stream is trimmed before streamers have read it, or written while the stream is off. In every other
+//! round the API is stopped meanwhile and its requests to DynamoDB take seconds, so that it answers with old knowledge
+//! of losses.
 
 use std::time::Duration;
 

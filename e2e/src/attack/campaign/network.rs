@@ -1,4 +1,6 @@
-//! Network faults, long outages, and dependencies that are silent while all processes stop.
+//! The attacks `network`, `outages` and `departures`: connections to Kafka, DynamoDB or Redis are reset, slow, cut or
+//! silent; one of the three is away for long; or it is silent while all processes are stopped gracefully. Afterwards
+//! the pipeline has to catch up.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Processes that are killed, stopped and replaced: kill -9 of all four services at independent moments while requests fail;
-//! consumers and streamers that sleep while others take over; and a rolling deployment.
+//! The attacks `kills`, `zombies` and `rolling`, which are about processes: kill -9 of all four services at independent
+//! moments while requests fail; consumers and streamers that are stopped while others take over, and then resume; and a
+//! rolling deployment.
 
 use std::collections::VecDeque;
 use std::time::Duration;

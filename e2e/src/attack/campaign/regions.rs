@@ -1,8 +1,10 @@
-//! Two Regions, each with engines, processes, a load and readers of its own, and a mirror in both directions.
+//! The attack `regions`: two Regions, each with a pipeline, a load and readers of its own, and a mirror that copies
+//! topics between them in both directions.
 //!
-//! A process of either Region is killed; the mirror is killed, stands still, or begins at the beginning; a Region is away.
-//! Readers ask both APIs all the time: a sum that is called exact has to be one of the rows of both Regions, and each
-//! part one of its own. After each round both APIs have to be exact and up to date again, at the end with the sum of both.
+//! A process of either Region is killed; the mirror is killed, stands still, or begins at the beginning; a Region is
+//! away. Readers ask both APIs all the time: a sum that is called exact has to be one of the rows of both Regions, and
+//! each part one of its own. After each round both APIs have to be exact and up to date again, at the end with the sum
+//! of both.
 
 use std::net::SocketAddr;
 use std::path::Path;

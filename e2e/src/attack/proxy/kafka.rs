@@ -1,5 +1,6 @@
-//! Replaces the broker's address in Kafka's answers by the proxy's, since clients connect to the address in the answers. It
-//! only knows that an answer is prefixed by its length, and that a port follows its host.
+//! For a proxy in front of Kafka: replaces the broker's address in Kafka's answers by the proxy's, since clients
+//! connect to the address in the answers. It only knows that an answer is prefixed by its length, and that a port
+//! follows its host.
 
 /// The host name that the in-process broker advertises.
 const HOST: &[u8] = b"127.0.0.1";

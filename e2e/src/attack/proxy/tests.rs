@@ -1,4 +1,4 @@
-//! Tests each kind of fault against an echo server.
+//! Tests the proxy that imitates a bad network: each kind of fault, against an echo server.
 
 use tokio::time::{Instant, timeout};
 

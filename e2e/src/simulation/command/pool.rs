@@ -1,5 +1,5 @@
-//! Runs schedules concurrently, each in its own process. One that breaks a law is reduced: fewer events and fewer kinds of
-//! faults, as long as some law still breaks.
+//! Runs many schedules (runs of the simulation, each from a seed) side by side, each in its own process. One that
+//! breaks a law is reduced: fewer events and fewer kinds of faults, as long as some law still breaks.
 
 use std::panic::resume_unwind;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The end of a schedule with lists of what is trending: they become exact.
+//! The last part of a simulated run that also lists what is trending: after all faults have ended, more events are
+//! produced, and every list has to become exact.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! Actions on claims, on the group's offsets, and on the owners of partitions: by operators, with or without running consumers.
+//! Disturbs simulated consumers: the offsets of their group are set back or forward, a claim is raised as if another
+//! process had taken the partition over, a topic is paused, and no process runs for a while. A claim is the item in
+//! DynamoDB that says which consumer owns a partition and how far its events are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Actions on counters: they are defined, unreadable rows are added and removed, and their table is lost.
+//! What operators and accidents do to counters in the simulation: new counters are defined, rows that cannot be read
+//! appear and are removed, and the table of counts is lost and adopted again.
 
 use anyhow::ensure;
 use serde_json::json;

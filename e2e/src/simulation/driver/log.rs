@@ -1,4 +1,6 @@
-//! Actions on the log of changes, the stream before it, the cache, and the processes that make lists.
+//! Disturbs what lies between rows and counts in the simulation: trims the table's stream or switches it off, loses
+//! messages of the topic `changes` or makes it unavailable, fails the cache over to an old replica, and starts or kills
+//! the processes that list what is trending.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

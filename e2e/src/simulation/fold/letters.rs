@@ -1,4 +1,5 @@
-//! The records that must have a dead letter at the end, and those that may.
+//! Says which records of a simulated run must be in the topic of dead letters at the end, and which may be: records
+//! that are no events, that came before their action was defined, or that a producer sent to the wrong partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 

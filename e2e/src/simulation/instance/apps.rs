@@ -1,4 +1,5 @@
-//! The app of each service in a schedule: its settings and its ports, except for the rule that a mutant breaks.
+//! Builds the service that runs in a simulated process, with its settings and its access to Kafka, DynamoDB and the
+//! cache. For a mutant (a pipeline with one rule broken) it builds in the part that breaks the rule.
 
 use std::sync::Arc;
 use std::time::Duration;

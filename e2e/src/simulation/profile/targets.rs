@@ -1,4 +1,6 @@
-//! The conditions under which a mutant can fail, and the settings of schedules with lists. The laws do not depend on either.
+//! Adjusts what was drawn for a run of the simulation: for a mutant (a pipeline with one rule broken), so that the
+//! broken rule can do harm and be found; and for runs that list what is trending, the settings of the lists. The laws
+//! do not depend on either.
 
 use std::time::Duration;
 

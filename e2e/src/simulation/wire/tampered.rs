@@ -1,4 +1,5 @@
-//! A mutant's changes to a process's requests, statements and answers.
+//! Breaks a rule of simulated services by changing what they send to the emulated DynamoDB and what it answers, so that
+//! the services contain no test switches. The laws of the simulation have to find each of these mutants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

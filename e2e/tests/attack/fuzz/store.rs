@@ -1,4 +1,5 @@
-//! Reads tables and streams with any contents: real adapters over an emulator that is given any bytes.
+//! The fuzz targets for what is read from DynamoDB: the real readers of tables and streams over an emulator that is
+//! given any bytes, and the emulator itself.
 
 use std::cell::RefCell;
 
