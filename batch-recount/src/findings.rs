@@ -1,4 +1,5 @@
-//! What this process has found in a run: [`Findings`] adds it to a summary and counts it as metrics.
+//! Collects what this process has found in one run of a recount, such as counts that differ: [`Findings`] adds it to
+//! the run's summary and counts it as metrics.
 
 use parking_lot::{Mutex, MutexGuard};
 use tally_core::audit::{Cause, Drift, Summary};

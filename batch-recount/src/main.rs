@@ -1,4 +1,5 @@
-//! The process `tally-batch-recount`.
+//! Runs a recount, the process that compares counters with the rows they count, while both change, and repairs the
+//! counters that differ. `app.rs` puts it together.
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
-//! Recounts *row keys*, each the rows of one shard of a counter, by the log `changes`. A *look* reads the rows of many
-//! row keys, follows the log until it has everything that happened to them before, and compares them with the counters
-//! as of their places in the log. What differs is sent to the log as a correction. An *audit* settles all row keys by a
-//! scan of the tables, and looks at those that the scan does not prove.
+//! Recounts *row keys* by the log `changes`; each is the partition key of the rows of one shard of a counter. A *look*
+//! reads the rows of many row keys, follows the log until it has everything that happened to them before, and compares
+//! them with the counters as of their places in the log. What differs is sent to the log as a correction. An *audit*
+//! settles all row keys by a scan of the tables, and looks at those that the scan does not prove.
 //!
-//! A row key is settled when a look finds its counter equal, and never because a correction was sent. So a correction
-//! that is lost, sent twice, or overtaken by another recount does no harm.
+//! A row key is settled when a look finds its counter equal to its rows, and never because a correction was sent. So a
+//! correction that is lost, sent twice, or overtaken by another recount does no harm.
 
 mod audit;
 mod look;

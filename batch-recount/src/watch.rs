@@ -1,4 +1,5 @@
-//! A process that watches: runs audits that losses or requests ask for, and beside them recounts what is queued.
+//! Runs recounts until the process is asked to stop (`--watch`): audits when losses or requests ask for them, and
+//! beside them recounts of what is queued.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The *ladder*: the thresholds at which counters record who brought them there. At start, `raised` extends the ladder
-//! that the deployment has stored to the one that this process is told. [`follow`] reads the stored ladder again
-//! every ten seconds, and [`announce`] announces it in the log.
+//! The *ladder*: the thresholds, such as 1,000 likes, at which counters record who brought them there. At start,
+//! `raised` extends the ladder that the deployment has stored to the one that this process is told. [`follow`] reads
+//! the stored ladder again every ten seconds, and [`announce`] announces it in the log.
 //!
 //! A ladder is in force in a partition from its announcement on. So all folds apply the same thresholds to the same
 //! entries, also a fold whose process has not read the stored ladder again.

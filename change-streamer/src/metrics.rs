@@ -1,4 +1,4 @@
-//! The streamer's metrics: their catalogue, and functions for what takes more than one call.
+//! Defines the change-streamer's metrics, and functions that record those for which one call is not enough.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

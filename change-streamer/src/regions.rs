@@ -1,5 +1,6 @@
-//! Counts over several Regions. A Region that has a name publishes its counters in a topic (`published.rs`), and reads
-//! the topics of other Regions as a mirror copies them here (`remote.rs`). A Region without a name does neither.
+//! Shares counts between deployments in several Regions, so that each Region can answer the sum. A Region that has a
+//! name publishes its counters in a topic (`published.rs`), and reads the topics of other Regions as a mirror copies
+//! them here (`remote.rs`). A Region without a name does neither.
 
 mod published;
 mod remote;

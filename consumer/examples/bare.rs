@@ -1,7 +1,8 @@
-//! The least that does a service's work, for `e2e/bench cores` to measure beside it:
+//! A program that does only the least of the work of a consumer or a recount. `e2e/bench cores` measures how much of a
+//! core it takes, to compare the real services with it:
 //!
-//! - `bare likes BROKERS TOPIC GROUP COUNT` writes so many likes as rows: Kafka's client, a decoder, batches of the SDK.
-//!   It keeps no order of requests, tries nothing again, and knows neither unlikes nor bad records.
+//! - `bare likes BROKERS TOPIC GROUP COUNT` writes so many likes as rows: Kafka's client, a decoder, batches of the
+//!   SDK. It keeps no order of requests, tries nothing again, and knows neither unlikes nor bad records.
 //! - `bare scan COUNT` reads the table `likes` in 16 segments, adds up the rows of each key, and expects so many rows.
 
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
-//! A dead letter as it is stored: the record, with headers that say where it came from and why it was not applied, under
-//! the names that Kafka Connect's tools read, and which deployment it is from. Headers of the record itself that have
-//! such names are left out, since a producer could forge the letter with them. If the topic does not take the whole
-//! record, the letter has what fits, and headers that say what the whole was.
+//! Writes dead letters, for records that cannot be applied, and reads them back for a replay. A dead letter is the
+//! record, with headers that say where it came from and why it was not applied, under the names that Kafka Connect's
+//! tools read, and which deployment it is from. Headers of the record itself that have such names are left out, since a
+//! producer could forge the letter with them. If the topic does not take the whole record, the letter has what fits,
+//! and headers that say what the whole was.
 //!
 //! A producer that may write to the dead-letter topic itself can forge letters, and receipts of replays.
 

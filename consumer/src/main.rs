@@ -1,4 +1,5 @@
-//! The process `tally-consumer`.
+//! Runs the consumer, the process that reads events such as likes from Kafka and writes them as rows of the table
+//! `likes`. `app.rs` puts it together.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The consumer's metrics, and functions for what takes more than one call.
+//! Defines the consumer's metrics, and functions that record those for which one call is not enough.
 
 use std::time::Duration;
 

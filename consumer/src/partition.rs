@@ -1,7 +1,7 @@
-//! The task of one partition, from its assignment until it is left. It claims the partition (`begin.rs`): the claim
-//! says which process writes its rows now, and how far they are. It decodes records (`reading.rs`), writes rows and
-//! sums (`writing.rs`, `sums.rs`) and dead letters (`letters.rs`), many at a time, and stores once a second how far it
-//! is (`keeping.rs`). What it commits is before every record that is not finished.
+//! The consumer's task for one partition of its topic of events, from its assignment until it is left. It claims the
+//! partition (`begin.rs`): the claim says which process writes its rows now, and how far they are. It decodes records
+//! (`reading.rs`), writes rows and sums (`writing.rs`, `sums.rs`) and dead letters (`letters.rs`), many at a time, and
+//! stores once a second how far it is (`keeping.rs`). What it commits is before every record that is not finished.
 
 mod begin;
 mod keeping;

@@ -1,4 +1,5 @@
-//! W3C trace context of records: the span of a request names the spans of the producers that sent its records.
+//! Links traces of the consumer with those of producers: the span of a request to the store names the spans that its
+//! records come from, as their W3C header `traceparent` has them.
 
 use tally_core::ports::log::Record;
 

@@ -1,6 +1,7 @@
 //! The audit: a recount of all counters. A cheap pass scans rows and counters and proves those right that agree and did
-//! not change meanwhile. The others are read again in rounds until each is proved or corrected. Only an audit closes
-//! losses, and fulfils the request for one. `changed_since` does the same for the counters that changed lately.
+//! not change meanwhile. The others are read again in rounds until each is proved, corrected or left. Only an audit
+//! closes *losses*, faults after which changes may be missing in the counters, and fulfils the request for one.
+//! `changed_since` recounts only the counters that changed lately, without a pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 

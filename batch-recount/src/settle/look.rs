@@ -1,5 +1,6 @@
-//! One look at many row keys: reads their rows, puts a *marker* beside each (an item that shows in the log how far the
-//! stream is), follows the log until it has the markers, and compares the rows with the counters.
+//! One look of a recount at many row keys, each the partition key of the rows of one shard of a counter: reads their
+//! rows, puts a *marker* beside each (an item that shows in the log how far the stream is), follows the log until it
+//! has the markers, and compares the rows with the counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

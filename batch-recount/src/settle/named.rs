@@ -1,4 +1,5 @@
-//! Recounts of some row keys: those of named posts and counters, and those that wait in the queue.
+//! Recounts some counters alone: those of named posts, and those that wait in the queue. It works on *row keys*, each
+//! the partition key of the rows of one shard of a counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;

@@ -1,6 +1,6 @@
 //! The cheap pass of an audit over the posts of one part: scans the rows into sums, then scans the counters, and
-//! meanwhile reads in the log which row keys move. A counter is proved if it has what its rows had and its row key did
-//! not move since before they were read.
+//! meanwhile reads in the log which row keys move. A *row key* is the partition key of the rows of one shard of a
+//! counter. A counter is proved if it has what its rows had and its row key did not move since before they were read.
 //!
 //! A row key moves if the log has an entry of it behind the place where the log ended when the pass began. What is
 //! before that place happened before any row was read, and is in the counters once the folds have passed it.

@@ -1,5 +1,7 @@
-//! Looks at row keys, round after round, until each is *settled*, which means that a look found its counter equal, or
-//! *left*, since too many looks did not. Sends the corrections that they need.
+//! Repeats the looks of a recount at row keys, round after round, and sends the corrections that they need. A *row key*
+//! is the partition key of the rows of one shard of a counter. It is *settled* once a look finds that the counter has
+//! for this shard what the rows add up to, and *left* if too many looks do not find that, or if it must not be
+//! corrected.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,5 +1,5 @@
-//! Tails: the log of changes behind the positions that the folds have stored. A recount reads a tail as the fold does,
-//! and so accepts the same entries.
+//! Reads the tails of the log `changes` for a recount. The *tail* of a partition is what is behind the position that
+//! its fold has stored. A recount reads it as the fold does, and so accepts the same entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

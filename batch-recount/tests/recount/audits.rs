@@ -1,4 +1,5 @@
-//! Tests of audits of everything, over the emulated world.
+//! Tests of audits, the recounts of all counters: what they prove without a closer look, what they correct, and which
+//! losses they close. They run over the emulated tables and the log of `world.rs`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

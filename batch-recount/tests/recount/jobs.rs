@@ -1,4 +1,5 @@
-//! Tests of recounts from their command lines to their exit codes, over the emulated world.
+//! Tests of recounts from their command lines to their exit codes: audits, dry runs, named counters, and what is
+//! queued. They run over the emulated tables and the log of `world.rs`.
 
 use std::time::Duration;
 

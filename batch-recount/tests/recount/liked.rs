@@ -1,4 +1,5 @@
-//! Writes likes into tables beside the real change-streamer, and compares its counts with them.
+//! The tables of the tests of recounts beside the real change-streamer: writes likes in place of a consumer, makes
+//! counts wrong on purpose, and finds the posts whose counts do not equal their rows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

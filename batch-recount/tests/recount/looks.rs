@@ -1,4 +1,5 @@
-//! Tests of recounts of named row keys: looks, corrections and what disturbs them, over the emulated world.
+//! Tests of recounts of chosen counters: how they compare rows with counts, correct what differs, and bear losses, late
+//! folds and a log that changes meanwhile. They run over the emulated tables and the log of `world.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

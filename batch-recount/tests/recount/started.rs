@@ -1,4 +1,5 @@
-//! Starts recounts by their command lines in the emulated world.
+//! Starts recounts by their command lines inside a test, over the emulated tables and the log of `world.rs`, and waits
+//! for how they end.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The world of most tests: an emulated store, a log of two partitions, and a relay and folds that a test may stop.
+//! The surroundings of most tests of recounts: emulated tables, a log of two partitions in memory, and a relay and
+//! folds that a test may stop.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Folds one partition of the log, from its assignment until the group takes it back: reads messages, gathers their
-//! changes by counter, and writes these once they have waited for `--linger` or are enough.
+//! Folds one partition of the log `changes` into the counters, from its assignment until the group takes it back: reads
+//! messages, gathers their changes by counter, and writes these once they have waited for `--linger` or are enough.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Stores how far the fold of a partition is. A *statement* says what it has read and what standing it has reached;
-//! other folds compare it with the log. The *position* is where the next fold begins, as [`resume`] decides.
+//! Stores how far the fold of a partition is, and decides in [`resume`] where the next fold begins. A *statement* says
+//! what the fold has read, which other folds compare with the log, and its standing: up to when all changes are
+//! counted, and which losses are open. The *position* is the place where the next fold begins.
 
 use std::sync::Arc;
 use std::time::Duration;

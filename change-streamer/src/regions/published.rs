@@ -1,5 +1,5 @@
 //! Publishes a partition's counters for other Regions: every second those that have changed, and behind them the
-//! standing.
+//! standing, which says up to when all changes are counted and which losses are open.
 //!
 //! The topic keeps the last message of each counter, so an older value must not land behind a newer one. Therefore a
 //! fold writes in transactions, under a name that it takes over when it begins; one that has lost its partition can

@@ -1,5 +1,6 @@
-//! Reads the topic of another Region, and stores that Region's entries: what it says of each counter. Two readers of a
-//! partition do no harm: each stores what is true by itself, and an entry replaces only an earlier version.
+//! Reads the topic in which another Region publishes its counters, and stores that Region's entries: what it says of
+//! each counter. Two readers of a partition do no harm: each stores what is true by itself, and an entry replaces only
+//! an earlier version.
 
 use std::pin::Pin;
 use std::sync::Arc;

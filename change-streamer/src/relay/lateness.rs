@@ -1,9 +1,9 @@
-//! How late the records of the stream are. By this, a reader at the newest record stays behind the clock when it claims
-//! to have read everything.
+//! Measures how late the records of the likes table's stream come. By this, a reader at the newest record stays behind
+//! the clock when it claims to have read everything.
 //!
 //! A stream promises no delay, so an empty page says nothing of what was just written. So readers claim no time later
-//! than the newest record that any reader of the process has seen. While nothing else is written, [`write_canaries`] writes
-//! *canaries*: rows that count for nothing and say when they were written.
+//! than the newest record that any reader of the process has seen. While nothing else is written, [`write_canaries`]
+//! writes *canaries*: rows that count for nothing and say when they were written.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Two judgements about one reader. [`Pace`] is how long it waits before the next read: not at all under load, longer
-//! and longer while nothing comes. [`Tip`] is whether it is close to the newest record, so that an empty page shows
-//! that it has read everything. An empty page alone proves nothing, since empty pages before records are normal; but a
-//! reader that has once reached the newest record stays close to it while it keeps up.
+//! Two judgements about one reader of a stream shard. [`Pace`] is how long it waits before the next read: not at all
+//! under load, longer and longer while nothing comes. [`Tip`] is whether it is close to the newest record, so that an
+//! empty page shows that it has read everything. An empty page alone proves nothing, since empty pages before records
+//! are normal; but a reader that has once reached the newest record stays close to it while it keeps up.
 
 use std::time::Duration;
 

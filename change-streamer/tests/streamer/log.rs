@@ -1,4 +1,6 @@
-//! Tests of relay and fold together, over the emulator through the real SDK and a Kafka in memory, under paused time.
+//! Tests of the change-streamer's relay and fold together, over the emulator through the real SDK and a Kafka in
+//! memory, under paused time. Those in this file kill processes at random, trim the stream unread, and silence the
+//! store.
 
 mod claims;
 mod inputs;

@@ -1,5 +1,6 @@
-//! Tests of the streamer as a process of its own, over an emulator and a Kafka on the loopback: signals, roles, and what
-//! idling costs. They end every process. `TALLY_TEST_IDLE=60` makes one as long as it is meant to be.
+//! Tests of the streamer as a process of its own, over an emulator and a Kafka on the loopback: signals, roles, and
+//! what idling costs. They end every process. Idling is measured for ten seconds, or for a minute with
+//! `TALLY_TEST_IDLE=60`.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Tests of two Regions, each with tables and a Kafka in memory, and of a mirror between them, under paused time.
+//! Tests of counts over two Regions: the change-streamer of one publishes its counters, a mirror copies them, and the
+//! change-streamer of the other stores them. Each Region has tables and a Kafka in memory, under paused time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

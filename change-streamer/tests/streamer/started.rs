@@ -1,4 +1,5 @@
-//! Processes of a test: the whole streamer over the tables of a test and a Kafka in memory, under paused time.
+//! Starts and stops the whole streamer inside a test, over the tables of the test and a Kafka in memory, and waits for
+//! what it does, under paused time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The tables of a test: rows of likes, written directly in place of a consumer, and what the streamer makes of them.
+//! The tables of the streamer's tests: writes rows of likes directly, in place of a consumer, and compares the counters
+//! that the streamer makes of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

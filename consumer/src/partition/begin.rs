@@ -1,4 +1,6 @@
-//! Claims a partition, and finds out from the claim, the topic and Kafka where to read on, or why it stands still.
+//! Claims a partition for this consumer, and finds out from the claim, the topic and Kafka where to read on, or why it
+//! stands still. The claim is an item in the store: it says which process writes the partition's rows, and how far they
+//! are.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the task of a partition does once a second: it stores under its claim how far the rows are, has Kafka commit
-//! that, and asks Kafka where the partition ends now.
+//! What the consumer's task of a partition does once a second: it stores under its claim to the partition how far the
+//! rows are, has Kafka commit that, and asks Kafka where the partition ends now.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Decodes the records of a partition. An event of a member becomes a write of its row, for the progress to send; an
-//! amount goes to its sum; and a record that is no event becomes a dead letter.
+//! Decodes the records that the consumer has read from a partition. An event of one user, such as a like, becomes a
+//! write of that user's row; an amount, such as three views, is added to its sum; and a record that is no event becomes
+//! a dead letter.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What metrics, log and readiness show of a partition: how far behind it is, and whether it stands still. It is kept
-//! from one claim to the next.
+//! What the consumer's metrics, log and readiness show of a partition: how far behind it is, and whether it stands
+//! still. It is kept from one claim to the next.
 
 use std::time::Duration;
 

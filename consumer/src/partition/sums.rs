@@ -1,4 +1,6 @@
-//! Sends the requests of sums, about *cells*: the rows of sums that this partition adds to. Takes in their answers.
+//! Adds to sums in the store, for the consumer's task of one partition. A *sum* is a counter that adds up amounts, such
+//! as views, and a *cell* is the row with what this partition has added to one sum: this sends the requests that read
+//! and update cells, and takes in their answers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
-//! Sends rows and sums to the store when they are due, and takes in its answers.
+//! Decides when the rows and sums that the consumer has gathered in a partition are sent to the store. Sends the rows
+//! (`sums.rs` sends the sums), and takes in the answers: each row is written, tried again, or put aside as a dead
+//! letter, or the partition stands still.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Tests of the times that standings claim while the stream is never empty, or has nothing.
+//! Tests of the time up to which each partition claims that all changes are counted, while the stream is never empty,
+//! has nothing, or is late.
 
 use super::*;
 

@@ -1,5 +1,6 @@
-//! Tests of what relay and fold read: ladders, corrections, messages that cannot be read, another topic, another
-//! stream.
+//! Tests of what the change-streamer's relay and fold read beside changes of rows: thresholds of milestones
+//! (*ladders*), corrections, messages that cannot be read, and topics and streams that are missing or not the expected
+//! ones.
 
 use tally_core::changes::{Amend, Correction, LossNumber};
 use tally_core::fault::Fault as Refusal;

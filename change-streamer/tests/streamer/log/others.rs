@@ -1,5 +1,5 @@
-//! Tests of a fold beside others: another fold that is ahead of it, losses that others open, and writes that were stored
-//! although they had no answer.
+//! Tests of a fold of the change-streamer in trouble: another fold is ahead of it, others open losses, the log loses
+//! its end, or writes were stored although they had no answer.
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{LossNumber, Lost, Place, Standing};

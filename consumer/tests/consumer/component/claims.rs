@@ -1,4 +1,5 @@
-//! Tests of which consumer may write a partition, and from which offset it reads.
+//! Tests of claims to partitions: which consumer may write a partition's rows, and from which offset it reads. In them
+//! topics are paused, lose their end, are created anew, or are read again from far back.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Tests of what the store refuses or cannot do, and of partitions that are revoked meanwhile.
+//! Tests of a consumer whose events the store refuses: when one event becomes a dead letter, and when the whole
+//! partition stands still. Also of a dead-letter topic that is missing, and of events with wrong times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

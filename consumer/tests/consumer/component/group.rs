@@ -1,4 +1,5 @@
-//! Tests of a graceful stop.
+//! Tests of a consumer's graceful stop: it writes and commits what it has gathered, and ends within the grace period
+//! even if the store is silent or the consumer group cannot be left.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Tests of the whole consumer over the emulated store and the in-memory broker, under paused time. They compare rows,
-//! sums, dead letters and committed offsets with what the events say. Crashes and faults at random are the simulation's.
+//! sums, dead letters and committed offsets with what the events say. The tests in this file are about events in wrong
+//! partitions, and about sums behind unknown actions. Crashes and faults at random are the simulation's.
 
 mod claims;
 mod failing;

@@ -1,4 +1,5 @@
-//! Tests of which topics consumers write the events of: one for all counters whose definition names none.
+//! Tests of which topics consumers read. The events of all counters whose definition names no topic come from one
+//! topic, and consumers of a second one stand still. A topic that a definition names is read beside it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the consumers on a test's thread show in metrics and in the warnings and errors that they log, with their fields.
+//! Shows tests the metrics of the consumers that run on their thread, and the warnings and errors that these log, with
+//! their fields.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

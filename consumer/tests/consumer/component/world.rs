@@ -1,4 +1,5 @@
-//! The world of the component tests: a store, a broker, consumers, and the expected result of the events.
+//! The surroundings of the consumer's component tests: a store, a broker, consumers, and the rows and sums that the
+//! events should lead to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! The environment of the process tests: librdkafka's in-process cluster, the emulator on a loopback port, producers
-//! with a ledger, and consumers that end with their test even if it fails.
+//! The environment of the tests of consumers as processes: librdkafka's in-process cluster, the emulator on a loopback
+//! port, a producer with a ledger of the likes that should be there, and consumers that end with their test even if it
+//! fails.
 
 use std::collections::BTreeMap;
 
