@@ -1,7 +1,8 @@
-//! Measures the processor time of a statement, and of a row of a page, in process, without an SDK and without a socket.
+//! Measures how much processor time the emulator needs for one PartiQL statement of a batch, for one page of a Query,
+//! and for one row of a Scan. The requests are JSON, sent in process without an SDK and without a socket.
 //!
-//! It is the processor time of this thread, which a busy machine does not distort (Linux only; elsewhere it is the time that
-//! has passed).
+//! It is the processor time of this thread, which a busy machine does not distort (Linux only; elsewhere it is the time
+//! that has passed).
 //!
 //! `cargo bench -p tally-emulator --bench throughput`
 

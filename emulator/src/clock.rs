@@ -1,4 +1,5 @@
-//! The only source of time: a wall clock that follows tokio's clock, so that it can be paused, and that can be advanced.
+//! The clock of the emulator, its only source of time. It is a wall clock that follows tokio's clock, so that tests can
+//! pause it, and it can be advanced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,4 +1,5 @@
-//! The configuration of an emulator, which is also that of the binary's flags.
+//! How an emulator behaves: its seed, clock, stream shards, delays, limits, faults and policies. The fields are also
+//! flags of the program `tally-emulator`.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};

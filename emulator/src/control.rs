@@ -1,5 +1,5 @@
-//! Control commands from outside the protocol, for tests and people: split, roll, trim, expire, advance the clock, set faults,
-//! read statistics.
+//! Commands to the emulator that DynamoDB does not have, for tests and people, as methods and as HTTP routes: split,
+//! roll (close and continue) and trim stream shards, expire items, advance the clock, set faults, read statistics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The handle of the emulator. It passes requests through faults to the engine and returns the answers; `server` adds sockets,
-//! and `client` the SDK's interface.
+//! [`Emulator`], the emulated DynamoDB as its users hold it. It passes requests through injected faults to the engine
+//! and returns the answers; `server` adds sockets, and `client` the SDK's interface.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;

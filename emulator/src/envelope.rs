@@ -1,4 +1,5 @@
-//! Requests and answers as HTTP messages: target, authorization, checksum and ids.
+//! Turns DynamoDB's HTTP requests into calls of the emulator, and outcomes into HTTP responses. It finds the operation,
+//! refuses requests that are too large or not signed, and gives each answer its checksum and id.
 
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;

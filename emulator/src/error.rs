@@ -1,4 +1,4 @@
-//! The errors of requests, with DynamoDB's names, statuses and bodies.
+//! The errors with which the emulator refuses requests, with DynamoDB's names, statuses and bodies.
 
 use http::StatusCode;
 

@@ -1,5 +1,5 @@
-//! The expression language: conditions, updates, projections and key conditions on one item, and PartiQL statements that use
-//! them.
+//! Parses and evaluates DynamoDB's expressions: conditions, updates, projections and key conditions on one item. It
+//! also parses PartiQL statements, and translates them into items, conditions and updates.
 
 mod condition;
 mod key_condition;

@@ -1,5 +1,5 @@
-//! Fault injection: rules that fire by chance or at given calls, and the number of times that each fired. The emulator carries
-//! the faults out.
+//! Fault injection: rules that let requests to the emulator fail or be late, by chance or at given calls, and the
+//! number of times that each fault happened. The emulator carries the faults out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

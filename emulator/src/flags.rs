@@ -1,4 +1,5 @@
-//! The command line: the configuration and the settings of the process, as flags and environment variables.
+//! The command line of the program `tally-emulator`: the emulator's configuration and the settings of the process, as
+//! flags and environment variables.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The emulator as a process: flags, a listener, and a graceful end on a signal.
+//! Serves the emulated DynamoDB as a program of its own: reads the flags, listens, and ends gracefully on a signal.
 
 mod flags;
 

@@ -1,4 +1,5 @@
-//! The operations of the server. Each is a request, and a function that executes it and writes the answer.
+//! The operations of DynamoDB and its streams that the emulator has. Each is a request, and a function that executes it
+//! and writes the answer.
 
 mod backups;
 mod batch;

@@ -1,5 +1,6 @@
-//! The permissions of roles: the DynamoDB statements of their policies in a CloudFormation template. The access key of a
-//! request names its role. [`template`] reads the template, and [`needs`] finds the permissions that a request needs.
+//! Refuses requests that the policies of a role do not allow, so that tests find permissions that are missing. The
+//! roles are those of a CloudFormation template ([`template`] reads it), the access key of a request names its role,
+//! and [`needs`] finds the permissions that a request needs.
 
 mod needs;
 mod template;

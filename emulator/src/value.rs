@@ -1,4 +1,4 @@
-//! Items: typed values with their sizes and their order. `wire` has their JSON form.
+//! DynamoDB's items and their typed values, with their sizes and their order. `wire` has their JSON form.
 
 mod wire;
 

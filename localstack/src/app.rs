@@ -1,5 +1,6 @@
-//! The composition root: engines, services, load, page, and the tasks that watch over them, in one Region or two; and one run
-//! from start-up to its end: everything ready, the load, chaos beside it, and the comparison after it.
+//! The composition root of the local stack: opens Kafka, DynamoDB and the cache, and starts the services, the load and
+//! the page, in one Region or two. It also carries one run from start to end: waits until everything is ready, writes
+//! the load, with chaos if asked for, and compares what is stored with what was sent.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The arguments, which are the configuration. Ports are bound here, so that one in use is reported as a bad setting.
+//! The command line arguments of the local stack, which are its configuration. Ports are bound here, so that one in use
+//! is reported as a bad setting.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

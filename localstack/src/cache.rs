@@ -1,4 +1,5 @@
-//! A cache that can be taken away and brought back empty, as a server that was restarted.
+//! The cache of counts in the local stack. An embedded one can be emptied, or taken away and brought back empty, as if
+//! a Redis server were restarted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

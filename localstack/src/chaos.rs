@@ -1,5 +1,6 @@
-//! Makes things go wrong while the load runs: every request may be refused, lost, late or carried out after its client
-//! gave up, and now and then a stream shard splits, a service is killed, the cache is emptied, or a recount begins.
+//! Makes things go wrong while the load of the local stack runs: every request to the emulated DynamoDB may be refused,
+//! lost, late or carried out after its client gave up, and now and then a stream shard splits, a service is killed, the
+//! cache is emptied, or a recount begins.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The counters that the local stack begins with: likes, retweets, replies and views of posts, and uses of hashtags. It defines
-//! them where nothing is defined, and leaves every other list as it is.
+//! The counters that the local stack begins with: likes, retweets, replies and views of posts, and uses of hashtags. A
+//! deployment that has defined counters of its own keeps them as they are.
 
 use std::collections::BTreeMap;
 

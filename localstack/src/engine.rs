@@ -1,4 +1,5 @@
-//! The engines: embedded ones started in this process, or real ones, and the connections to either.
+//! The engines of the local stack, which are Kafka, DynamoDB and the cache: starts embedded ones in this process or
+//! connects to real ones.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! Holds writers back, so that only so many bytes of a partition are written and not yet rows: the embedded Kafka trims a
-//! partition that is too large, read or not. Claims say how far the rows have come.
+//! Holds producers of the local stack back while too much of what they wrote to a Kafka partition is not in DynamoDB's
+//! rows yet: the embedded Kafka drops the oldest records of a partition that is too large, read or not. How far the
+//! rows are is read from the positions that the consumer stores.
 //!
-//! Views that people say over HTTP are taken into the ledger: a cell does not say who added to it, so the comparison has to know
-//! of all that this process writes.
+//! Also records in the load's ledger the views of its posts that are sent over HTTP. A row of views is a sum that does
+//! not tell who added to it, so the comparison after a run has to know of every view that this process wrote.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

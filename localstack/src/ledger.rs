@@ -1,5 +1,6 @@
-//! The load's ledger of truth: which members Kafka's acknowledgements leave in each set, and what it acknowledged in all for
-//! each sum. What the tables say is compared with it, and never fed into it.
+//! The load's own record of what must be stored in the end, kept from Kafka's acknowledgements: who likes or retweets a
+//! post and which replies and tags there are, and how many views were added. The tables are compared with it and never
+//! change it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

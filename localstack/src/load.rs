@@ -1,13 +1,14 @@
-//! The load: users who like, retweet, reply, view and use hashtags through a real Kafka producer.
+//! The load of the local stack: users who like, retweet, reply, view and use hashtags through a real Kafka producer.
 //!
-//! Every user belongs to one lane, and so does every reply and every post with a hashtag. A lane writes its next event only
-//! once the one before is acknowledged, so the order of one member's events is the order in which they are drawn. Where the
-//! outcome of a write is unknown the lane writes the same event again until it is acknowledged: an event of a set that is in
-//! the log twice changes nothing, and nothing newer of that member can stand between the two.
+//! Every user belongs to one lane (a writer that has one event under way at a time), and so does every reply and every
+//! post with a hashtag. A lane writes its next event only once the one before is acknowledged, so the order of one
+//! member's events is the order in which they are drawn. Where the outcome of a write is unknown the lane writes the
+//! same event again until it is acknowledged: an event of a set that is in the log twice changes nothing, and nothing
+//! newer of that member can stand between the two.
 //!
-//! A view is written once: in the log twice it counts twice. The producer is idempotent, so what it repeats by itself is in
-//! the log once; but where it gives a record up, that record may be in the log or not, and the ledger has its amount as
-//! open.
+//! A view is written once: in the log twice it counts twice. The producer is idempotent, so what it repeats by itself
+//! is in the log once; but where it gives a record up, that record may be in the log or not, and the ledger has its
+//! amount as open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What the load, the observer, the page and the comparison have in common: one value, which each of them holds.
+//! The state of a running local stack (one Region of it), which the load, the observer, the page and the comparison
+//! share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The one command: the whole pipeline on this machine.
+//! Starts the local stack, which runs the whole pipeline in one process on this machine.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The ids of the load's posts, hashtags, users, and of the members that its lanes make.
+//! The ids that the load writes events about (posts, hashtags, users, replies), and whether an id is one of them. A
+//! lane is one of the load's writers, which has one event under way at a time.
 
 use tally_core::event::partition_of;
 use tally_core::ids::{PostId, Region, UserId};

@@ -1,4 +1,5 @@
-//! Looks at the stack once a second, through the services' own ports, and puts what it saw on the board.
+//! Looks at the local stack once a second, through the services' own ports, and stores what it saw as the snapshot that
+//! the page and the terminal show.
 
 use std::sync::Arc;
 use std::time::Duration;

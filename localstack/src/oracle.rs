@@ -1,4 +1,5 @@
-//! What lists of what is trending have to be, by the changes of rows.
+//! Computes from the changes of rows what each list of trending posts or hashtags has to be, and finds what is wrong in
+//! a list. The comparison after a run and the simulation use it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

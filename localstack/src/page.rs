@@ -1,4 +1,5 @@
-//! The page at `/`: what it shows of the stack and what it may ask of it, as a trait that the stack implements.
+//! The web page of the local stack: what it shows, and what a person can ask the stack to do, as a trait that the stack
+//! implements.
 
 mod routes;
 

@@ -1,8 +1,8 @@
-//! Two Regions in one process. `eu` is the pipeline that the page shows, `us` a second one with engines and a load of its own, and
-//! between them a mirror copies what each publishes of its counts.
+//! The second Region of a local stack with two, and the mirror between them. `eu` is the pipeline that the page shows,
+//! `us` has engines and a load of its own, and the mirror copies what each publishes of its counts to the other.
 //!
-//! The embedded Kafka keeps 5 MiB of a partition and cannot compact, and a reader refuses a copy whose beginning is gone. So the
-//! copies are topics in memory, which are compacted.
+//! The embedded Kafka keeps 5 MiB of a partition and cannot compact, and a reader refuses a copy whose beginning is
+//! gone. So the copies are topics in memory, which are compacted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Standard output: lines that stay, and one live line that is rewritten each second. In a file or a pipe the live line is
-//! written like any other, every few seconds.
+//! What the local stack prints on standard output: lines that stay, and one live line with its state that is rewritten
+//! each second. In a file or a pipe the live line is written like any other, every few seconds.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The services as they run here: their own apps, over the engines' ports. One that dies is started again after a moment, and the
-//! restarts are counted.
+//! Runs the pipeline's services inside the local stack: the same apps as in production, connected to the stack's
+//! engines. One that dies is started again after a moment, and the restarts are counted.
 
 use std::net::TcpListener;
 use std::sync::Arc;

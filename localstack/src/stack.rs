@@ -1,5 +1,6 @@
-//! What the page can do to the stack: each action is the real thing, done the way an operator would do it. And what was done on
-//! purpose, by chaos and by people on the page, for the end of a run.
+//! Carries out what people ask for on the local stack's page, such as to kill a service or to put a count wrong: each
+//! action is the real thing, done the way an operator would do it. It also counts what the page and chaos did on
+//! purpose, for the end of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,9 @@
-//! After the load: waits until every event is counted, then compares the tables and the API with the ledger.
+//! Verifies a run of the local stack: waits until every event of the load is counted, then compares the rows with the
+//! ledger of what Kafka acknowledged, and the counts and the API's answers with the rows.
 //!
-//! Every event is counted once each partition's rows have come to the end of its log and every partition of the log of changes is folded
-//! past that moment. The wait is bounded; what is not reached is reported, and the comparison is made all the same.
+//! Every event is counted once the consumer has come to the end of each partition and the change-streamer has counted
+//! every change up to that moment. The wait is bounded; what is not reached is reported, and the comparison is made all
+//! the same.
 
 mod compare;
 mod lists;

@@ -1,4 +1,5 @@
-//! The one command as a process of its own: it runs, verifies, and is stopped.
+//! Tests the local stack as a program: a run verifies its counts and finds one that was put wrong, two Regions agree
+//! again after a cut, pages of other sites are refused, metrics are complete, and Ctrl-C ends it within seconds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 

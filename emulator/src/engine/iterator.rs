@@ -1,4 +1,5 @@
-//! Shard iterators: opaque tokens for a position in a shard and the time of issue, protected by a checksum.
+//! Shard iterators of DynamoDB Streams: opaque tokens for a position in a shard and the time of issue, protected by a
+//! checksum.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

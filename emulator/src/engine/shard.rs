@@ -1,4 +1,5 @@
-//! One shard of a stream: a range of the key space, its records, and its end. The stream decides which shard a change goes to.
+//! One shard of a table's change stream: a range of the key space, its records, and its end. The stream decides which
+//! shard a change goes to.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! A table's stream: the assignment of changes to shards, and splits, rolls and trims.
+//! A table's change stream: it writes each change into the shard of its key. A split replaces a shard with two, a roll
+//! with one, and a trim drops its oldest records.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Conditions and filters: predicates on one item.
+//! DynamoDB's condition and filter expressions: parses them, and decides whether one item fulfils them.
 
 pub(super) mod check;
 pub(super) mod parse;

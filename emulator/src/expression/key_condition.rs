@@ -1,4 +1,5 @@
-//! Key conditions: a hash key, and optionally a range of sort keys.
+//! Parses the key condition of a Query (a hash key, and optionally a range of sort keys), and matches it with the keys
+//! of the table.
 
 use super::condition::{Comparator, Node, Operand};
 use super::{Condition, Placeholders};

@@ -1,5 +1,6 @@
-//! The parser of expressions and statements: the cursor over the tokens, lists, parentheses, calls, names, values, document
-//! paths, limits, and the format of errors.
+//! The common parser of DynamoDB's expressions and of PartiQL statements: the cursor over the tokens, lists,
+//! parentheses, calls, names, values, document paths, limits, and the format of errors. The grammars of conditions,
+//! updates and statements use it.
 
 use super::Placeholders;
 use super::path::{MAX_INDEX, MAX_PATH_LEVELS, Path, Step, clash_among};

@@ -1,4 +1,5 @@
-//! PartiQL statements. Each is translated into the items, updates and conditions of the other operations.
+//! PartiQL, DynamoDB's SQL: parses INSERT, UPDATE, DELETE and SELECT, and translates them into the items, updates and
+//! conditions of the other operations.
 
 mod grammar;
 mod parser;

@@ -1,4 +1,4 @@
-//! Document paths: the way from an item to a value inside it.
+//! Document paths in expressions, such as `map.name[2]`: the way from an item to a value inside it.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The names and values for `#name` and `:value`, with a record of which were used.
+//! The names and values that a request gives for `#name` and `:value` in its expressions, with a record of which were
+//! used: unused ones are refused.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Projections: selected parts of an item.
+//! Projection expressions: which parts of an item a read returns.
 
 use std::collections::BTreeMap;
 

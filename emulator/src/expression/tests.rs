@@ -1,3 +1,6 @@
+//! Tests DynamoDB's expressions: conditions and updates in modules of their own; limits, projections, key conditions
+//! and placeholders here.
+
 mod conditions;
 mod updates;
 

@@ -1,4 +1,4 @@
-//! The tokens of both languages, and the tokenizer of expressions.
+//! The tokens of DynamoDB's expressions and of PartiQL statements, and the tokenizer of expressions.
 
 /// One token and its position.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Updates: SET, REMOVE, ADD and DELETE on one item.
+//! Update expressions: SET, REMOVE, ADD and DELETE on one item.
 
 mod apply;
 pub(super) mod parse;

@@ -1,4 +1,5 @@
-//! Words that cannot be names: the reserved words of expressions and the keywords of statements.
+//! Words that cannot be attribute names as they are: the reserved words of expressions, which need an alias, and the
+//! keywords of PartiQL statements, which need quotation marks.
 
 /// Whether an expression needs an alias for this name, in any case.
 pub(super) fn is_reserved(name: &str) -> bool {

@@ -1,3 +1,5 @@
+//! Tests DynamoDB's decimal numbers: their format, range, precision, size, order and arithmetic.
+
 use proptest::prelude::*;
 
 use super::{NOT_A_NUMBER, Number, OVERFLOW, TOO_PRECISE, UNDERFLOW};

@@ -1,5 +1,5 @@
-//! UpdateContinuousBackups, DescribeContinuousBackups and RestoreTableToPointInTime. A restore is instantaneous, to any time
-//! up to now.
+//! The operations of point-in-time recovery: UpdateContinuousBackups, DescribeContinuousBackups and
+//! RestoreTableToPointInTime. A restore is instantaneous, to any time up to now.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,4 +1,5 @@
-//! The common parts of BatchGetItem and BatchWriteItem.
+//! The common parts of BatchGetItem and BatchWriteItem: they refuse batches of a wrong size or with duplicates,
+//! throttle hot keys, and choose what is left unprocessed.
 
 mod get;
 mod write;

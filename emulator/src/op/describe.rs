@@ -1,4 +1,5 @@
-//! DescribeTable, ListTables, and the descriptions of tables.
+//! The operations DescribeTable and ListTables, and the description of a table that the answers of several operations
+//! contain.
 
 use serde::Deserialize;
 use serde_json::json;

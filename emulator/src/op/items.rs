@@ -1,4 +1,4 @@
-//! PutItem, GetItem, UpdateItem and DeleteItem.
+//! The operations on one item: PutItem, GetItem, UpdateItem and DeleteItem.
 
 use serde::Deserialize;
 

@@ -1,4 +1,5 @@
-//! Parameters that several operations share.
+//! Parses and checks the parameters that requests of several operations share: names of tables, limits, projections,
+//! placeholders, and what to return.
 
 use std::collections::BTreeMap;
 

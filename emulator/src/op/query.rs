@@ -1,4 +1,4 @@
-//! Query: the items of one collection, ordered by sort key.
+//! Query: the items of one collection (all items with one partition key), ordered by sort key.
 
 use std::ops::Bound;
 

@@ -1,4 +1,4 @@
-//! ListStreams, DescribeStream, GetShardIterator and GetRecords.
+//! The operations that read change streams: ListStreams, DescribeStream, GetShardIterator and GetRecords.
 
 use serde::Deserialize;
 use xxhash_rust::xxh64::xxh64;

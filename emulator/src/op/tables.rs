@@ -1,4 +1,5 @@
-//! CreateTable, UpdateTable and DeleteTable. A table is ready at once.
+//! The operations that create, change and delete tables: CreateTable, UpdateTable and DeleteTable. Unlike in DynamoDB,
+//! a table is ready at once.
 
 mod definitions;
 

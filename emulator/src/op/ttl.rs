@@ -1,4 +1,5 @@
-//! UpdateTimeToLive and DescribeTimeToLive.
+//! UpdateTimeToLive and DescribeTimeToLive: switch the expiry of a table's items on or off, and tell which attribute it
+//! goes by.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! The permissions that a request needs: actions on resources.
+//! Finds the permissions that a request to DynamoDB needs: actions, each on a table or stream.
 
 use bytes::Bytes;
 use http::Request;

@@ -1,5 +1,5 @@
-//! The roles of a CloudFormation template and their DynamoDB statements. Statements about other services are ignored. Anything
-//! that is not understood and could change a decision is an error.
+//! Reads the roles of a CloudFormation template and what their policies allow in DynamoDB. Statements about other
+//! services are ignored. Anything that is not understood and could change a decision is an error.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Values as DynamoDB's JSON, and the errors of bodies that cannot be parsed.
+//! The JSON form of DynamoDB's values, such as `{"S": "text"}`, and the errors of requests whose JSON cannot be parsed.
 
 mod read;
 #[cfg(test)]

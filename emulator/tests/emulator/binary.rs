@@ -1,4 +1,5 @@
-//! Tests the binary: it prints its address, answers requests, and ends cleanly on a signal.
+//! Tests the program `tally-emulator`: its start and end, its exit codes, its control routes, and requests from boto3
+//! and the `aws` command.
 
 use tally_testkit::Process;
 use tally_testkit::http::{Answer, send};

@@ -1,4 +1,5 @@
-//! Tests of faults for whole requests and for single statements of a batch, and of the state after them.
+//! Tests the faults that the emulator injects into whole requests and into single statements of a batch, and what is
+//! stored after them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! With a limit of units per second and partition key, requests for hot keys are throttled and no others.
+//! Tests the emulator's limit of capacity units per second and partition key: requests for hot keys are throttled, and
+//! no others.
 
 use std::time::Duration;
 

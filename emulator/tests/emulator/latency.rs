@@ -1,4 +1,5 @@
-//! The latency of answers follows the configuration: one for transactions, one for batches, and one for all other requests.
+//! Tests that the emulator's answers take as long as configured: one latency for transactions, one for batches, and one
+//! for all other requests.
 
 use serde_json::json;
 use tally_emulator::Config;

@@ -1,4 +1,5 @@
-//! Laws of the engine over random histories of writes, splits, rolls and time.
+//! Tests laws of the emulator over random histories of writes, splits, rolls and time: a stream has every change once
+//! and those of an item in order, and scans and queries cover a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Whatever arrives, the answer has DynamoDB's format and the server goes on.
+//! Tests that the emulator answers malformed requests with an error in DynamoDB's format, and goes on.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! PartiQL: the effects of statements, the outcomes of batches, and errors.
+//! Tests PartiQL requests to the emulator: the effects of statements, the outcomes of batches, and errors.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Random statements have the same effect on the table and the stream as the same writes by PutItem, UpdateItem and DeleteItem.
+//! Tests that random PartiQL statements have the same effect on the table and the stream as the same writes by PutItem,
+//! UpdateItem and DeleteItem.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

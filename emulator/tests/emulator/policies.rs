@@ -1,4 +1,5 @@
-//! A server with policies: a role may do what its policies allow, and everything else is refused as in DynamoDB.
+//! Tests an emulator with IAM policies: a role may do what its policies allow, and everything else is refused as in
+//! DynamoDB.
 
 use serde_json::{Value, json};
 use tally_emulator::{Config, Policies};

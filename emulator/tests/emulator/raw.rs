@@ -1,4 +1,4 @@
-//! Requests to the emulator as JSON, without an SDK.
+//! Helpers of the emulator's tests that send requests as JSON, without an SDK.
 
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator, Lost};

@@ -1,4 +1,5 @@
-//! Reads a whole stream like a careful consumer: parents before children, every page, each shard to its end.
+//! A helper of the emulator's tests that reads a whole stream like a careful consumer: parents before children, every
+//! page, each shard to its end.
 
 use std::collections::BTreeMap;
 

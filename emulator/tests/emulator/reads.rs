@@ -1,4 +1,5 @@
-//! Late reads, client tokens, cancellation reasons, limits and costs.
+//! Tests what the emulator answers: eventually consistent reads, repeated transactions, reasons of cancelled ones,
+//! limits, pages, costs and returned values.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! DynamoDB's rules about names, definitions, streams, start keys, expiry, and the head of a request.
+//! Tests that the emulator has DynamoDB's rules about names, definitions, streams, start keys, expiry and the head of a
+//! request, and refuses what breaks them.
 
 use std::time::{Duration, UNIX_EPOCH};
 

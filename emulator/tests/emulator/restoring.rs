@@ -1,4 +1,5 @@
-//! Once recovery is enabled, a table can be restored to a point in time under another name.
+//! Tests point-in-time recovery in the emulator: once it is enabled, a table can be restored to each earlier state
+//! under another name.
 
 use std::time::Duration;
 

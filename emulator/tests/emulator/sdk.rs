@@ -1,5 +1,5 @@
-//! What the real SDK makes of the emulator, in process and under paused time: a closed connection is an error, a silent one a
-//! time-out.
+//! Tests what the real AWS SDK makes of the emulator, in process and under paused time: a closed connection is an
+//! error, a silent one a time-out.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Streams as a consumer sees them: ends, expiries, trims, labels and pages.
+//! Tests the emulator's streams as a consumer sees them: positions, the ends of shards, splits, rolls, trims, delays,
+//! expired items, labels and pages.
 
 use std::time::Duration;
 

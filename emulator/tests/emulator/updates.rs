@@ -1,4 +1,5 @@
-//! Updates of missing items, alone and in a transaction, and the cancellation of transactions.
+//! Tests updates of items that do not exist, alone and in a transaction, and how the emulator checks transactions
+//! before it executes them.
 
 use serde_json::{Value, json};
 use tally_emulator::{Config, Emulator};

@@ -1,5 +1,6 @@
-//! The routes of the page: its files, snapshots and actions. They are merged into the API's own, and its listener lets
-//! none but our own pages and programs come to them. The files are embedded: nothing is built, and nothing comes from elsewhere.
+//! The HTTP routes of the local stack's page: its files, snapshots and actions. They are merged into the API's own,
+//! whose listener refuses requests from pages of other sites. The files are embedded: nothing is built, and nothing
+//! comes from elsewhere.
 
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};

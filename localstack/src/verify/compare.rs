@@ -1,4 +1,5 @@
-//! The comparison: the load's ledger, the rows, the counters and the API's answers.
+//! Compares what a run of the local stack has left: the rows with the load's ledger, the counters with the rows, and
+//! the API's answers with the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Lists of what is trending, held against the change stream: what was seen of them while the run went on, and what they come
-//! to once everything is counted.
+//! Compares the lists of what is trending with DynamoDB's change stream, after a run of the local stack: those that
+//! were seen while the run went on, and each list once everything is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

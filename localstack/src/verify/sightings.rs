@@ -1,4 +1,5 @@
-//! Sightings of every list of what is trending while a run goes on, as a client of the API does.
+//! Asks the API for every list of what is trending again and again while a run goes on, as a client does, and keeps the
+//! answers (sightings) for the comparison after the run.
 
 use std::collections::BTreeMap;
 use std::fmt;

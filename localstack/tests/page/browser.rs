@@ -1,4 +1,5 @@
-//! A real browser over the whole pipeline: `check.py` looks, and this starts what it looks at and ends it.
+//! Tests the local stack's page with a real browser over the whole pipeline: starts a stack and the script `check.py`,
+//! which looks at the page, and ends both.
 
 use std::io::Write;
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! The page from outside: its routes over a stack that is made up, and a real browser over the whole pipeline.
+//! Tests the local stack's page from outside: its HTTP routes over a made-up stack, and a real browser over the whole
+//! pipeline.
 
 #![cfg(test)]
 

@@ -1,4 +1,5 @@
-//! What the routes answer, to our page and to others.
+//! Tests the HTTP routes of the local stack's page over a made-up stack: files, snapshots and actions, and that other
+//! pages cannot act.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The checks of conditions that need no item, for expressions and for statements.
+//! Checks DynamoDB's conditions before any item is read: the names of functions, and the number and types of their
+//! operands. Expressions and PartiQL statements share these checks.
 
 use super::parse::TermKind;
 use super::{Comparator, Node, Operand};

@@ -1,4 +1,4 @@
-//! The grammar of conditions, in expressions and in the `WHERE` clause of statements.
+//! Parses DynamoDB's conditions, in expressions and in the `WHERE` clause of PartiQL statements.
 
 use super::{Comparator, Node, Operand, check};
 use crate::expression::parser::{Parser, malformed};

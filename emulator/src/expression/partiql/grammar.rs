@@ -1,4 +1,4 @@
-//! The grammar of the four statements.
+//! The grammar of the PartiQL statements INSERT, UPDATE, DELETE and SELECT.
 
 use super::{Body, Fields, Filter, Statement};
 use crate::expression::Update;

@@ -1,4 +1,4 @@
-//! What the parser has for statements only: literals, parameters, and the end.
+//! The part of the parser that only PartiQL statements need: literals, parameters (`?`), and the end of a statement.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Tests the meaning of statements, and the errors of invalid ones.
+//! Tests the parser of PartiQL: what statements mean, and with which errors invalid ones are refused.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Splits a statement into tokens, one at a time.
+//! Splits a PartiQL statement into tokens, one at a time.
 
 use crate::expression::token::{Lexeme, Token};
 

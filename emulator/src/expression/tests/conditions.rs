@@ -1,4 +1,4 @@
-//! Tests the meaning of conditions, and the errors of invalid ones.
+//! Tests condition expressions: which hold for a sample item, and with which errors invalid ones are refused.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests the results of updates, and the errors of invalid ones.
+//! Tests update expressions: what they make of a sample item, and with which errors invalid ones are refused.
 
 use super::*;
 

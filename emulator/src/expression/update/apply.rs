@@ -1,4 +1,4 @@
-//! Applies an update to an item: first all operands are read from the old item, then all paths are written.
+//! Applies an update expression to an item: first all operands are read from the old item, then all paths are written.
 
 use std::collections::BTreeMap;
 

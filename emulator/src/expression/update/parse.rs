@@ -1,4 +1,5 @@
-//! The grammar of updates, in expressions and in the clauses of statements, and the checks that need no item.
+//! Parses DynamoDB's updates, in expressions and in the clauses of PartiQL statements, and checks what can be checked
+//! without the item.
 
 use super::{Action, Operand, Verb};
 use crate::expression::condition::check::wrong_type;

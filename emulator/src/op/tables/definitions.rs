@@ -1,4 +1,5 @@
-//! The keys and indexes of a new table: the declared types, and their use in key schemas and projections.
+//! Checks the keys and indexes in a CreateTable request: the declared types, and their use in key schemas and
+//! projections.
 
 use serde::Deserialize;
 

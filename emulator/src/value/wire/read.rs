@@ -1,4 +1,4 @@
-//! Parses values directly from JSON text, with DynamoDB's error messages.
+//! Parses DynamoDB's values and items directly from JSON text, with DynamoDB's error messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

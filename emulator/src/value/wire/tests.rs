@@ -1,3 +1,5 @@
+//! Tests how DynamoDB's values are read from JSON and written as JSON, and with which errors other JSON is refused.
+
 use proptest::prelude::*;
 
 use super::Values;

@@ -1,4 +1,5 @@
-//! One post of two with likes, retweets, replies and views, one hashtag with uses, and what is found when one of them is put wrong.
+//! Tests that the comparison after a run finds each difference. The sample has one post of two with likes, retweets,
+//! replies and views, and one hashtag with uses; then one of them is put wrong.
 
 use tally_adapters::dynamodb::ScannedRow;
 use tally_core::definitions::Direction;
