@@ -1,4 +1,5 @@
-//! Records every request: its id, one log event, and its metrics. `routes/front.rs` calls it for each answer.
+//! Gives each HTTP request to the API an id, logs its answer in one event, and counts it in the metrics.
+//! `routes/front.rs` calls it for each answer.
 
 use std::sync::Arc;
 use std::time::Duration;

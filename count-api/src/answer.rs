@@ -1,4 +1,5 @@
-//! The answer for a counter, and its edition, by which clients recognize an answer that they already have.
+//! What the API answers for a counter: the number, whether it is exact and as of when, and whether it is fresh. Its
+//! *edition* identifies that state; as an ETag it shows clients that they already have the answer.
 
 use std::fmt::{self, Display};
 

@@ -1,5 +1,5 @@
-//! The composition root: `App` opens its adapters, or gets those of the local stack or a test, builds the read path,
-//! puts the routes behind their gates, and starts the tasks.
+//! Puts together the process that serves counts over HTTP. [`App`] opens its adapters, or gets those of the local stack
+//! or a test, builds the read path, puts the routes behind their gates, and starts the tasks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The API's arguments, which are its configuration. Each is checked, alone and against the others, before the first
-//! connection.
+//! The arguments of `tally-count-api`, which serves counts over HTTP. They are its whole configuration, and each is
+//! checked, alone and against the others, before the first connection.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Checks bearer tokens. Each group of routes has a [`Guard`] with one or more, which are compared in constant time,
-//! and read again when their file changes.
+//! Checks the bearer tokens of HTTP requests to the API. Each group of routes has a [`Guard`] with one or more tokens,
+//! which are compared in constant time, and read again when their file changes.
 
 use std::future::pending;
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! Which counters the deployment has, from which topic those without a `topic` have their events, and which Regions an
-//! answer adds up. All are read at the start and every second, so that no request waits for them.
+//! Keeps in memory which counters the deployment defines, so that no request waits for a read of them. They are read
+//! from DynamoDB at the start and every second, together with the names of the AWS Regions whose counts an answer adds
+//! up. The process is not ready while `--topic` is not the topic that the deployment's events are in.
 
 use tally_adapters::dynamodb::regions::NamedRegions;
 use tally_adapters::dynamodb::{Checkpoints, Connection};

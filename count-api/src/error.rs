@@ -1,5 +1,5 @@
-//! All problems of a request or behind it, and their conversion to an answer: problem+json of RFC 9457 with a stable
-//! `type`.
+//! Every error that the API answers: what is wrong with a request, or with the systems behind it. Each is converted to
+//! problem+json of RFC 9457 with a stable `type`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Extractors of queries and JSON bodies, which check a request before its handler reads or writes anything.
+//! Extractors (of axum) for the queries and JSON bodies of the API's requests, which they check before a handler reads
+//! or writes anything.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Follows a Kafka topic for `tops.rs`: reads it from its start to its end, then looks for new records every 200 ms.
+//! The task that follows a Kafka topic for the lists of what is trending (`tops.rs`). It reads the topic from its start
+//! to its end, then looks for new records every 200 ms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

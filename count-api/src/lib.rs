@@ -1,3 +1,6 @@
+//! The HTTP API of Tally: reads counts from Redis and DynamoDB, says how far each can be trusted, and writes clients'
+//! likes to Kafka.
+//!
 #![doc = include_str!("../README.md")]
 
 pub mod access;

@@ -1,5 +1,5 @@
-//! Limits requests: each must stay within its client's rate, and then have the token of its group of routes. A [`Gate`]
-//! checks both.
+//! Limits HTTP requests to the API: each must stay within its client's rate, and then have the token of its group of
+//! routes. A [`Gate`] checks both.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;

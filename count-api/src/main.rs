@@ -1,4 +1,4 @@
-//! The process `tally-count-api`.
+//! Starts the HTTP API, which answers counts to clients and accepts their likes. `app.rs` puts it together.
 
 use std::process::ExitCode;
 

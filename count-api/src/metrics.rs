@@ -1,4 +1,5 @@
-//! Every metric of this process. The catalogue and the places that count use the same constants.
+//! Every metric of the process that serves the HTTP API. The catalogue and the places that count use the same
+//! constants.
 
 use std::sync::OnceLock;
 use std::time::Duration;

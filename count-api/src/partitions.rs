@@ -1,6 +1,6 @@
-//! Follows the topics that events are written to. It checks that they exist, and reads how many partitions they have
-//! and, for the policy `least-lag`, how many records wait in each: over these partitions the API spreads the events of
-//! sums.
+//! Follows the Kafka topics that events are written to. It makes the process not ready while one is missing, and counts
+//! their partitions and, for the policy `least-lag`, the records that wait in each: over these partitions the API
+//! spreads the events of sums, which are counters of amounts, such as views.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

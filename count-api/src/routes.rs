@@ -1,5 +1,5 @@
-//! Puts the routes together. Each module below answers a group of them; this file has what all share: state, gates and
-//! layers.
+//! Puts the routes of the HTTP API together. Each module below answers a group of them; this file has what all share:
+//! state, gates and layers.
 
 mod batch;
 mod chosen;

@@ -1,5 +1,5 @@
-//! The public listener. It accepts connections of HTTP/1 and HTTP/2 within limits, passes their requests to
-//! `routes.rs`, logs why a connection ended badly, and drains all of them when the process stops.
+//! The public listener of the HTTP API. It accepts connections of HTTP/1 and HTTP/2 within limits, passes their
+//! requests to `routes.rs`, logs why a connection ended badly, and drains all of them when the process stops.
 
 mod alarm;
 mod http2;

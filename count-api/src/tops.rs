@@ -1,6 +1,7 @@
-//! Answers what is trending. Tasks follow the topic of boards, where a board is the list of one Kafka partition for one
-//! window, and the topic of blocked ids. The boards lie on a [`Shelf`], which merges those of one moment, a second that
-//! all of them have reached. Each answer is written once a moment and then sent from memory.
+//! Answers what is trending, from what `tally-trends` writes to Kafka. Tasks follow the topic of boards, where a board
+//! is the list of one Kafka partition for one window of time, and the topic of blocked ids. The boards lie on a
+//! [`Shelf`], which merges those of one moment, a second that all of them have reached. Each answer is written once a
+//! moment and then sent from memory.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

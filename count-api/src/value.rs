@@ -1,4 +1,5 @@
-//! The JSON of a counter's value: the likes of a post, and any set or sum of a post or hashtag.
+//! The JSON in which the API answers the value of a counter: the likes of a post, or any other counter of a post or
+//! hashtag.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
-//! Benchmarks the fold that makes lists, against simpler ways to make them, and measures the memory that a key takes.
+//! Benchmarks the fold that adds up changes to lists of what is trending, against a map with a heap and against Redis,
+//! and measures the memory that a key (a post or hashtag in one counter and region) takes.
 //! `cargo bench -p tally-trends --bench lists -- fold|start|redis=PORT`; `-- limit` takes some minutes and 1.5 GB.
 //!
 //! Sizes: `TALLY_BENCH_KEYS` and `TALLY_BENCH_CHANGES`.

@@ -1,4 +1,5 @@
-//! The composition root: it builds the adapters, or takes those of the local stack or a test, and starts the tasks.
+//! Puts together the process that makes lists of what is trending: it builds the adapters, or takes those of the local
+//! stack or a test, checks the topics, and starts the tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

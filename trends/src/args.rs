@@ -1,4 +1,4 @@
-//! The arguments of `tally-trends`, which are its configuration.
+//! The arguments of `tally-trends`, which makes lists of what is trending. They are its whole configuration.
 
 use std::collections::BTreeSet;
 

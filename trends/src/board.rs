@@ -1,5 +1,6 @@
-//! A board: the greatest of many changing sums, without sorting all of them. It knows every sum up to a position in
-//! their order, `theta`. When too few are left, it is refilled from all sums.
+//! A board keeps the posts or hashtags that lead a list of what is trending: the greatest of many changing sums,
+//! without sorting all of them. It knows every sum up to a position in their order, `theta`. When too few are left, it
+//! is refilled from all sums.
 
 use std::cmp::Reverse;
 

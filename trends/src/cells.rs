@@ -1,6 +1,6 @@
-//! Memory of the sums of one place, used by `place.rs`: the gains in each bucket, and the totals of all windows.
-//! Subjects are numbered. A *cell* is one subject's gain in one bucket (not the row of a sum that the glossary calls
-//! so).
+//! Compact memory of how much each post or hashtag has gained, which lists of what is trending need: by *bucket*, a
+//! part of a window of time, and in total for each window. `place.rs` uses it, and numbers them. A *cell* is the gain
+//! of one of them in one bucket (not the row of a sum that the glossary calls so).
 
 use std::collections::BTreeMap;
 

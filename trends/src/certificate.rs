@@ -1,5 +1,5 @@
-//! Decides what a list may claim about its accuracy: that it is exact, a bound of the error, or a reason why the error
-//! is not known.
+//! Decides what a list of what is trending may claim about its accuracy: that it is exact, a bound of the error, or a
+//! reason why the error is not known.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Adds up the changes of one partition of the log: how much each subject gained in each window. `partition.rs` calls
-//! it. For each counter, region and window it keeps a *board*, the leading subjects. All boards are of one *moment*, a
-//! whole second: changes of later seconds wait, and a change of an earlier one that comes after the moment was
-//! published is *late*.
+//! Adds up the changes of one partition of the log `changes` for lists of what is trending: how much each subject, a
+//! post or hashtag, gained in each window of time. For each counter, region and window it keeps a *board*, the leading
+//! subjects. All boards are of one *moment*, a whole second: changes of later seconds wait, and a change of an earlier
+//! one that comes after the moment was published is *late*.
 
 use std::collections::{BTreeMap, BTreeSet};
 

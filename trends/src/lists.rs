@@ -1,4 +1,5 @@
-//! The list of one partition, and the merge of all partitions' lists of one moment into the list that the API answers.
+//! The list of the posts or hashtags that gained most in one partition of the log, and the merge of all partitions'
+//! lists of one second into the list that the API answers.
 
 use tally_core::ids::PostId;
 

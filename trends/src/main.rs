@@ -1,4 +1,4 @@
-//! The process `tally-trends`.
+//! Starts the process that makes lists of what is trending from the topic `changes`. `app.rs` puts it together.
 
 use std::process::ExitCode;
 

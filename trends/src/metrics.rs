@@ -1,4 +1,5 @@
-//! The metrics of `tally-trends`, and functions for what takes more than one call.
+//! The metrics of `tally-trends`, which makes lists of what is trending, and functions for what takes more than one
+//! call.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The names of the subjects of one place, numbered from 0. `place.rs` and `cells.rs` index their data by that number.
+//! Numbers from 0 the posts or hashtags that have sums in one place, a counter in one region or in all, and keeps their
+//! ids. `place.rs` and `cells.rs`, which add up what is trending, index their data by that number.
 
 use hashbrown::HashTable;
 

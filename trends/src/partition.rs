@@ -1,6 +1,6 @@
-//! The state of one partition of the log of changes: where reading begins, when a moment has come, and what is
-//! published. A *moment* is a whole second; a list is always of one moment. `worker.rs` keeps the state and does its
-//! I/O.
+//! Decides, without I/O, how lists of what is trending are made from one partition of the log `changes`: where reading
+//! begins, when a moment has come, and what is published. A *moment* is a whole second; a list is always of one moment.
+//! `worker.rs` keeps this state and does its I/O.
 //!
 //! 1. **Look.** It asks for the ends of the log, and for the position that the fold of the counters has stored.
 //! 2. **Replay.** It reads what the windows need from the log, beginning two hours before them. It publishes nothing

@@ -1,6 +1,6 @@
-//! The sums of one place, which is a counter in one region or in all. For each window it has the gains by *bucket*, a
-//! part of the window that leaves it at once, the total of each subject, and a board. A subject has a number in its
-//! place, its *slot*.
+//! Adds up what each post or hashtag gained in one *place*, which is a counter in one region or in all, for lists of
+//! what is trending. For each window of time it has the gains by *bucket*, a part of the window that leaves it at once,
+//! the totals, and a board of the leading ones. Each subject, a post or hashtag, has a number in its place, its *slot*.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Chooses which keys `fold.rs` forgets to limit memory, and records how much sums may be off because of it. A key is
-//! one subject in one place.
+//! Chooses which keys `fold.rs` forgets to limit memory, and records how much the sums of trending lists may be off
+//! because of it. A key is one subject, a post or hashtag, in one counter and region.
 
 use std::collections::VecDeque;
 

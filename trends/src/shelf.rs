@@ -1,7 +1,7 @@
-//! What a reader of the topic of boards keeps; the API uses it. A *board* is the list of one partition for one counter,
-//! region and window, and a *tick* says that all boards of a partition at a *moment*, a whole second, are in the topic.
-//! The shelf keeps the ticks and boards of every partition, and merges boards of the latest moment that all partitions
-//! have.
+//! What a reader of the topic of boards, the lists of what is trending, keeps; the API uses it. A *board* is the list
+//! of one partition for one counter, region and window, and a *tick* says that all boards of a partition at a *moment*,
+//! a whole second, are in the topic. The shelf keeps the ticks and boards of every partition, and merges boards of the
+//! latest moment that all partitions have.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

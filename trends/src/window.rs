@@ -1,5 +1,5 @@
-//! Windows of time, and *moments*, the whole seconds for which lists are made: when a moment has come, and which to
-//! publish next.
+//! The windows of time over which lists of what is trending are made, such as the last hour, and the *moments*, the
+//! whole seconds at which a window ends: when one has come, and which to publish next.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
-//! The format of the topic of boards, which `tally-trends` writes and the API reads. A **board** is the list of one
-//! partition for one counter, region and window. A **tick** says that all boards of a moment, a whole second, are in
-//! the topic: a board that was not written at that moment has not changed since it was last written. This only holds
-//! among the messages of one writer, so each message names its writer.
+//! The format of the topic of boards, the lists of what is trending, which `tally-trends` writes and the API reads. A
+//! **board** is the list of one partition for one counter, region and window. A **tick** says that all boards of a
+//! moment, a whole second, are in the topic: a board that was not written at that moment has not changed since it was
+//! last written. This only holds among the messages of one writer, so each message names its writer.
 
 use std::borrow::Cow;
 

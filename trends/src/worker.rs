@@ -1,4 +1,5 @@
-//! Runs one partition: waits for the next event, passes it to the state in `partition.rs`, and begins what follows.
+//! Makes the lists of what is trending for one Kafka partition of `changes`: waits for the next event, passes it to the
+//! state in `partition.rs`, and does what the state asks for: opens the log, or writes lists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,3 +1,6 @@
+//! Tests how the API follows the topics that events are written to: how many records wait in each partition, and that
+//! the process is not ready while a topic is missing.
+
 use tally_adapters::memory::log::Broker;
 use tally_core::ports::Producer;
 use tally_core::ports::log::Outgoing;

@@ -1,5 +1,5 @@
-//! The shared cache (Redis), with a time limit for each call. A call that fails or takes longer counts as no answer,
-//! and the read goes to the table. After calls have failed for a while, a breaker skips them.
+//! Calls the shared cache of counts (Redis), with a time limit for each call. A call that fails or takes longer counts
+//! as no answer, and the read goes to the table. After calls have failed for a while, a breaker skips them.
 
 use std::future::Future;
 use std::sync::Arc;

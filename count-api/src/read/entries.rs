@@ -1,5 +1,6 @@
-//! A counter's entries: this Region's, and one for each other Region. Each entry is a counter with a standing of its
-//! own, and an answer is their sum.
+//! Adds up a counter over several AWS Regions. It has an *entry*, a part of its count, for each: one for this Region,
+//! and copies of those of the others. Each entry is judged by a standing of its own, which says up to when its changes
+//! are counted; an answer is their sum.
 //!
 //! What [`number`](super::number) says of an answer holds for the sum, too: from its own `as_of` on, each entry is
 //! between its least and its greatest value; so all are from the earliest of these times on.

@@ -1,5 +1,5 @@
-//! The gate before the tables. It limits how many reads run at once and how long each may take; reads that wait too
-//! long for their turn are refused.
+//! Protects the DynamoDB tables from too many reads by the API. It limits how many run at once and how long each may
+//! take, and refuses reads that wait too long for their turn.
 
 use std::future::Future;
 use std::time::Duration;

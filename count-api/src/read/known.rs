@@ -1,5 +1,6 @@
-//! What one read of the standings found: the standing of each partition, in this Region and in others. `standings.rs`
-//! builds it and readers take it before they read a counter.
+//! A *standing* says of one partition of the log `changes` up to when all its changes are counted, and which losses are
+//! open. This file has the result of one read of all standings, in this AWS Region and in others: `standings.rs` builds
+//! it, and readers take it before they read a counter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

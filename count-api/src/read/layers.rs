@@ -1,6 +1,6 @@
-//! The layers behind this process's memory: the shared cache, then the table. [`Reader`](super::Reader) calls
-//! [`Layers::read`] for the counters that it does not have. Each number is read beside a standing that was taken before
-//! it.
+//! Reads counters that are not in this process's memory: first in the shared cache, then in the table.
+//! [`Reader`](super::Reader) calls [`Layers::read`] for them. Each number is kept with a *standing* that was taken
+//! before it, which says up to when all changes are counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Numbers in this process's memory, each for a second at most, and which counters are being read.
-//! [`Reader`](super::Reader) asks [`Local::find`] first; for a number that is missing, one caller gets a [`ReadLead`],
-//! the duty to read it.
+//! Keeps counts in this process's memory, each for a second at most, and lets requests for the same counter share one
+//! read. [`Reader`](super::Reader) asks [`Local::find`] first; for a number that is missing, one caller gets a
+//! [`ReadLead`], the duty to read it.
 //!
 //! The law: **no request is answered by a read that began more than [`LONGEST`] before the request**, even if the
 //! process was stopped meanwhile. So the time for which a number is kept counts from the beginning of its read, by the

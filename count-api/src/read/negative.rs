@@ -1,6 +1,7 @@
-//! Queues counters for a recount: sets below zero, which are shown as 0; counters that an unreadable row has put in
-//! doubt; and those that somebody edited. The read path reports them to [`Negatives`] without waiting, and the task
-//! [`Recounter`] writes them to the queue.
+//! Queues counters that look wrong for a recount, which compares them with the rows: sets (counters of members, such as
+//! likes) below zero, which are shown as 0; counters that an unreadable row has put in doubt; and those that somebody
+//! edited. The read path reports them to [`Negatives`] without waiting, and the task [`Recounter`] writes them to the
+//! queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

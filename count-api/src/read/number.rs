@@ -1,5 +1,6 @@
-//! A number that was read, and what an answer with it may claim. [`Number::answer`] decides `exact`, `as_of` and
-//! `fresh`.
+//! Decides how an answer describes a count that was read: [`Number::answer`] sets `exact`, `as_of` and `fresh`. It
+//! judges by the standing that was taken before the read: what is known of a partition of the log, namely up to when
+//! its changes are counted and which losses are open.
 //!
 //! # Why no answer calls a number exact that was not
 //!

@@ -1,6 +1,6 @@
-//! Follows the standings of all partitions of `changes`, and the times up to which consumers have finished the topics
-//! of events. The task [`FollowStandings`] reads both every second; [`Standings`] makes answers with the newest of
-//! them, so that no request waits for such a read.
+//! A *standing* says of one partition of the log `changes` up to when all its changes are counted, and which losses are
+//! open. The task [`FollowStandings`] reads all standings every second, and the times up to which consumers have turned
+//! events into rows. [`Standings`] makes answers with the newest of them, so that no request waits for such a read.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Reads the table of counters through the gate, and checks whether DynamoDB denies access to it. If so, [`AskTable`]
-//! makes the process not ready, since most requests would have no answer. The watch over all tables
+//! Reads the DynamoDB table of counters through the gate, and checks whether DynamoDB denies access to it. If so,
+//! [`AskTable`] makes the process not ready, since most requests would have no answer. The watch over all tables
 //! (`adapters/src/dynamodb/watch.rs`) notices tables that are gone.
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The layers that a number came through and the time of each, for the response header `Server-Timing`.
+//! Writes the response header `Server-Timing`, which tells a client where a count was read (this process's memory, the
+//! shared cache or the table), and how long the cache and the table took.
 
 use std::fmt::Write as _;
 use std::time::Duration;

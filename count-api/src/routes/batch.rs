@@ -1,4 +1,5 @@
-//! Reads the likes of several posts at once, or several counters of several posts, as a page of posts needs them.
+//! The HTTP routes that answer the likes of several posts at once, or several counters of several posts, as a page that
+//! shows posts needs them.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};

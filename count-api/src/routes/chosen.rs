@@ -1,5 +1,5 @@
-//! Extractors of what a path names: a post or a hashtag, one of its counters, and a member. They check that the counter
-//! is of the kind that the route needs. A path that names no counter means likes.
+//! Extractors (of axum) of what the path of a request names: a post or a hashtag, one of its counters, and a member.
+//! They check that the counter is of the kind that the route needs. A path that names no counter means likes.
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;

@@ -1,4 +1,5 @@
-//! Lists the counters that the deployment defines.
+//! The HTTP route that lists the counters that the deployment defines, each with its kind and the actions of its
+//! events.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,5 +1,6 @@
-//! Answers how many shards a counter has, and sets over how many partitions a sum is spread at first. No counter has to
-//! be created: one that was never written has 0.
+//! The HTTP route `createCounter`. No counter has to be created: the route answers over how many shards a counter's
+//! rows are spread, and for a sum, a counter of amounts, sets over how many Kafka partitions this process spreads its
+//! events at first.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! Answers a counter's number with the value of each of its shards, or of each Region.
+//! Answers a counter's number with what each of its parts adds to it, if a request has `detail=shards` or
+//! `detail=regions`. A shard is a part of the counter's rows that is counted by itself.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Answers who is in a set, and whether one member is, by reading rows. The likes of a post are a set, too.
+//! The HTTP routes that answer who is in a set, such as the likes of a post, and whether one member is. They read the
+//! rows, not the counters.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,5 @@
-//! Answers who or what first reached each threshold of a counter, and which threshold is next.
+//! The HTTP routes of milestones: they answer who or what first reached each threshold of a counter, and which
+//! threshold is next.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,6 +1,6 @@
-//! Lists the members of a set page by page: one shard after the other, each in the order of its members. A cursor names
-//! the shard and the place in it, so any process can give the next page, and a member that stays is listed exactly
-//! once.
+//! Lists the members of a set, such as the users who like a post, page by page. Its rows are split into shards: they
+//! are read one after the other, each in the order of its members. A cursor names the shard and the place in it, so any
+//! process can give the next page, and a member that stays is listed exactly once.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,4 +1,5 @@
-//! Answers the likes of a post, one counter, and all counters of a post. Hashtags have the same routes.
+//! The HTTP routes that answer the likes of a post, one counter, and all counters of a post. Hashtags have the same
+//! routes.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Answers lists of what is trending: what gained most in a counter over a window of time, in one region or all.
+//! The HTTP routes of lists of what is trending: which posts or hashtags gained most in a counter over a window of
+//! time, in one region or all.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Writes events to Kafka for `writes.rs`. A write is answered once Kafka has acknowledged its event; rows and counts
-//! follow, as for events of any other producer. Amounts for one sum that arrive within 5 ms gather in one event, which
-//! saves records and rows.
+//! Writes clients' likes and other changes to Kafka as events, for the routes in `writes.rs`. A write is answered once
+//! Kafka has acknowledged its event; rows and counts follow, as for events of any other producer. Amounts that arrive
+//! within 5 ms for one sum (a counter of amounts, such as views) gather in one event, which saves records and rows.
 //!
 //! A task of its own sends such an event. So if a client leaves, its amount still counts once, or not at all if the
 //! process ends first. The client does not learn which, as with any lost answer.

@@ -1,5 +1,5 @@
-//! Accepts writes over HTTP: likes and unlikes, members put and taken away, amounts added and taken off. Each becomes
-//! an event that `writer.rs` sends to Kafka.
+//! The HTTP routes that accept writes: likes and unlikes, members put and taken away, amounts added and taken off. Each
+//! becomes an event that `writer.rs` sends to Kafka.
 
 use axum::Json;
 use axum::extract::State;

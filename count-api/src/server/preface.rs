@@ -1,4 +1,4 @@
-//! Recognizes HTTP/2 by its first bytes.
+//! Recognizes by a connection's first bytes whether its client speaks HTTP/1 or HTTP/2, so that one port serves both.
 
 use std::io::{self, Cursor};
 

@@ -1,5 +1,5 @@
-//! Sends what hostile clients send. No request makes the API panic, gets a 5xx, or takes more than one line of the log;
-//! and slow clients do not slow good ones down.
+//! Sends to the API what hostile clients send. No request makes it panic, gets a 5xx, or takes more than one line of
+//! the log; and slow clients do not slow good ones down.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Calls each route as the OpenAPI document describes it.
+//! Tests what all routes of the HTTP API promise: how ids in paths are decoded and refused, tokens, rates of clients,
+//! and problems for what is not there.
 
 use std::time::Duration;
 

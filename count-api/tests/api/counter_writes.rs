@@ -1,4 +1,5 @@
-//! Writes likes, members of sets, and amounts of sums over HTTP, and looks at the events in Kafka.
+//! Tests the HTTP routes that accept writes (likes, members of sets, amounts of sums), by the events that they write to
+//! Kafka and the answers that clients get.
 
 use serde_json::{Value, json};
 use tally_core::event::decode;

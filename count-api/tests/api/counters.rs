@@ -1,4 +1,5 @@
-//! Reads counters of every kind, of posts and of hashtags.
+//! Tests the HTTP routes that read counters: of every kind, of posts and of hashtags, one at a time, all of a post, and
+//! in batches.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Tests createCounter, and what the API then answers about a counter's shards.
+//! Tests the HTTP route `createCounter`, and what the API then answers about the shards over which a counter is spread.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Asks the API to stop, and looks at what happens to its connections.
+//! Tests that the API stops without harm to its clients: it finishes answers that are under way, and closes idle
+//! connections at once.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Sends amounts for one sum at the same time, and looks at how many events they become and what each client is
-//! answered.
+//! Tests that the API gathers amounts for one sum (such as views of a post) that clients send at the same time into
+//! fewer events, and that each client is answered for its own amount.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

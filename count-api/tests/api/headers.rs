@@ -1,4 +1,4 @@
-//! Tests headers of requests and answers: hosts, origins, ids, encodings.
+//! Tests how the API treats headers of requests and answers: hosts, origins, tokens, ids, encodings.
 
 use std::net::SocketAddr;
 

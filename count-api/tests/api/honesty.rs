@@ -1,5 +1,5 @@
-//! Tests that every route tells how far to trust a number, in process and under paused time: with an API that was
-//! stopped, a dead fold, a loss. `counts` tests what makes each claim true.
+//! Tests that every HTTP route tells how far to trust a number, in process and under paused time: with an API that was
+//! stopped, a dead fold, a loss of changes. The tests in `counts` cover what makes each claim true.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests HTTP/2 without TLS beside HTTP/1.1, on the same port.
+//! Tests that the API serves HTTP/2 without TLS beside HTTP/1.1, on the same port.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests live counts over server-sent events.
+//! Tests the HTTP routes that stream live counts as server-sent events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

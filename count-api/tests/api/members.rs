@@ -1,5 +1,5 @@
-//! Tests lists of members, page by page, and single members, of likes as well. No answer shows a member that was
-//! removed.
+//! Tests the HTTP routes that list the members of a set (such as the users who like a post) page by page, or answer for
+//! one member. No answer shows a member that was removed.
 
 use std::collections::BTreeSet;
 

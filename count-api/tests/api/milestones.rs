@@ -1,5 +1,5 @@
-//! Tests the milestones of counters: what the API answers of each, which threshold is next, and which counters have
-//! none.
+//! Tests the HTTP routes of milestones, the records of who first brought a counter to a threshold: what is answered of
+//! each, which threshold is next, and which counters have none.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Runs the binary: how it starts, what it refuses, how it ends.
+//! Tests the program `tally-count-api` as a process: how it starts, when it is not ready, what it refuses, and how it
+//! ends.
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Puts a canary into every credential, and finds it nowhere in what the process shows.
+//! Tests that the API shows no credential: puts a canary into every token and password, and looks for it in the
+//! answers, logs, metrics and errors of the process.
 
 use tally_testkit::Redis;
 use tally_testkit::process::run;

@@ -1,4 +1,5 @@
-//! Tests lists of what is trending: the topic of boards, answered over HTTP.
+//! Tests the HTTP routes of lists of what is trending. The tests write the Kafka topic of boards, the lists of single
+//! partitions, and ask for the merged lists.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Loads for benchmarks: drawn from a seed, so that each variant gets the same changes, and generated one by one.
+//! Generates the changes (likes of posts) that the benchmarks of trending lists add up. They are drawn from a seed, so
+//! that each variant gets the same ones.
 
 use tally_core::changes::{Effect, Entry, Side};
 use tally_core::ids::{CounterId, MemberKey, PostId, RowKey, Shard};

@@ -1,4 +1,5 @@
-//! Benchmarks a start: from the bytes of the log to the first lists, through the state of a partition.
+//! Benchmarks how fast a process of `tally-trends` starts: it reads the log `changes` again, from its bytes to the
+//! first lists of what is trending.
 
 use std::future::ready;
 use std::hint::black_box;

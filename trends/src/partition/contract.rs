@@ -1,4 +1,5 @@
-//! What the state of a partition and the worker that runs it tell each other.
+//! The types through which two parts of `tally-trends` talk: the state of a partition (`partition.rs`), which decides
+//! what to read and publish, and the worker (`worker.rs`), which does it.
 
 use std::time::Duration;
 

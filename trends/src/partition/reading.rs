@@ -1,4 +1,5 @@
-//! Reads one partition of the log for `partition.rs`: which changes count, and what is known of losses.
+//! Reads one partition of the log `changes` for the lists of what is trending (`partition.rs`): decides which changes
+//! count, since the log has copies, and what is known of losses.
 //!
 //! A log keeps a day and some hours, so a start seldom finds its beginning. Reading begins where the windows need it,
 //! at a position whose [`Filter`] is not known (a filter has the last position that was read of each stream shard, and

@@ -1,4 +1,4 @@
-//! Tests the lists against all changes, and the service that makes them.
+//! Tests the lists of what is trending against all changes, and the service that makes them.
 
 #![cfg(test)]
 

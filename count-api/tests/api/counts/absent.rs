@@ -1,4 +1,5 @@
-//! Reads counters that do not exist, and counters whose log is not known.
+//! Tests what the API claims of counts that may be missing or wrong: counters that do not exist, counters in doubt, and
+//! counters whose partition of the log `changes` was replaced or is not set up.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Reads counts from the cache, also when it is away, behind, or overtaken while it is filled.
+//! Tests how the API reads counts from the shared cache, also when it is away, behind the table, or overtaken by the
+//! fold while it is filled.
 
 use std::time::Duration;
 

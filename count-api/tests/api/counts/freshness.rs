@@ -1,4 +1,4 @@
-//! Tests `as_of` and `fresh`.
+//! Tests `as_of`, the time up to which a count has all changes, and which reads renew a count that is getting old.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Tests what is called exact around a loss.
+//! Tests that the API calls no count exact around a loss, that is, while a part of the log `changes` is known to be
+//! missing or a table is gone, and calls it exact again after the repair.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

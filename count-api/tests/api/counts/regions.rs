@@ -1,4 +1,5 @@
-//! Reads counters over several Regions. This one is `eu`.
+//! Tests how the API adds up a counter over several AWS Regions, where each counts for its own users. The API under
+//! test is in the Region `eu`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Tests `as_of` while events are still on their way from Kafka to the table of likes.
+//! Tests that a count's `as_of` is never later than the time up to which consumers have turned all events that Kafka
+//! had acknowledged into rows.
 
 use std::time::Duration;
 

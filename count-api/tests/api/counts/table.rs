@@ -1,4 +1,5 @@
-//! Tests the table behind its gate, many requests at once, and readiness.
+//! Tests how the API reads the table of counters under load: many requests for one counter are one read, clients may
+//! leave, and the process is not ready if it cannot read the standings, which say up to when counts are complete.
 
 use std::time::Duration;
 

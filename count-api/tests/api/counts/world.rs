@@ -1,4 +1,5 @@
-//! What the tests of `counts` share: tables, a cache and a reader of counts, and what a test can do to each of them.
+//! What the tests of how the API reads counts share: emulated tables, a cache, a reader of counts, and what a test can
+//! do to each of them in the place of a fold or a consumer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

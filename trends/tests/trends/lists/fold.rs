@@ -1,6 +1,7 @@
-//! The trends' fold makes lists of all changes. With a limit of keys (a key is a subject in a Region) it states a bound: how
-//! far a listed count may be off because of the keys that it has forgotten. These tests compare its lists with the sums of all
-//! changes. `TALLY_TEST_SCHEDULES` sets the number of random schedules.
+//! Tests the fold that adds up changes to lists of what is trending: each list is compared with the sums of all
+//! changes. With a limit of keys (a key is a subject, a post or hashtag, in one region) the fold forgets some, and
+//! states a bound: how far a listed count may be off because of that. `TALLY_TEST_SCHEDULES` sets the number of random
+//! schedules.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! What the merge of partitions' lists, and what is known of a window, allow to say of a list.
+//! Tests what a list of what is trending may claim: what the merge of partitions' lists leaves out if subjects are
+//! blocked, and when a list is exact.
 
 use tally_core::ids::PostId;
 use tally_core::time::UnixMillis;

@@ -1,4 +1,4 @@
-//! Lists of what is trending, compared with sums over all changes.
+//! Tests that lists of what is trending equal the sums over all changes of rows, or say that they may be off.
 
 mod fold;
 mod laws;

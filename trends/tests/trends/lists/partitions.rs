@@ -1,4 +1,5 @@
-//! The states of partitions, and a reader of their messages, under any order of events.
+//! Tests the states of the partitions of `tally-trends`, and a reader of the lists that they publish, under any order
+//! of events: every list that is called exact is what rows gained in its window.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

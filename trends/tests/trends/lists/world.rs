@@ -1,5 +1,5 @@
-//! A log of two partitions, the states that read it, the topic that they write, and a reader of that topic.
-//! Each message arrives when the schedule says so.
+//! The world in which the tests of trending lists run, without I/O: a log of changes with two partitions, the states
+//! that read it, the topic that they write, and a reader of that topic. Each message arrives when the schedule says so.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::ready;

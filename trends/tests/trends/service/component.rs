@@ -1,4 +1,5 @@
-//! Tests the service over the emulator and an in-memory Kafka, under paused time.
+//! Tests the service that makes lists of what is trending, in this process, over the emulator and an in-memory Kafka,
+//! under paused time.
 
 use std::sync::Arc;
 use std::time::Duration;

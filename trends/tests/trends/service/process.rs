@@ -1,4 +1,5 @@
-//! Tests the service as a process, over librdkafka's Kafka, the emulator, real HTTP and real signals.
+//! Tests the program `tally-trends`, which makes lists of what is trending, as a process: over librdkafka's Kafka, the
+//! emulator, real HTTP and real signals.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What both kinds of service tests share: a relay and a reader of boards.
+//! What the tests of the service that makes trending lists share: a deployment, a relay that writes likes to the log
+//! `changes`, and a reader of the lists that the service publishes.
 
 use std::collections::BTreeMap;
 
