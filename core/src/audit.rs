@@ -1,5 +1,6 @@
-//! Runs of the recount: the record of a run, which `tally-batch-recount` stores and `tally` shows, has a summary of
-//! what was found, corrected and spent.
+//! The record of a run of the recount, the process that compares counters with their rows and corrects them: what the
+//! run was asked, and a summary of what it found, corrected and spent. `tally-batch-recount` stores the record, and the
+//! operators' command `tally` shows it.
 
 mod record;
 mod shown;

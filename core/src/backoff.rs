@@ -1,4 +1,5 @@
-//! How long to wait before trying again: exponential, capped, with full jitter. The caller draws the random number.
+//! How long a process waits before it repeats something that failed, such as a call to DynamoDB: exponential, capped,
+//! with full jitter. The caller draws the random number.
 
 use std::time::Duration;
 

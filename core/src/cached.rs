@@ -1,5 +1,5 @@
-//! The cache of counts in Redis: for one partition of the log of changes, values of its counters and its standing,
-//! which says up to which place every change is counted.
+//! The cache of counts in Redis, which folds write and the API reads: for one partition of the log of changes, values
+//! of its counters and its standing, which says up to which place every change is counted.
 //!
 //! A reader gets both at one moment. The law: **a value contains every change before the place of the standing that it
 //! is read with.** The cache may forget anything at any time, even its last writes. Three rules keep the law all the

@@ -1,4 +1,5 @@
-//! The counters of a deployment: the name of each, what its rows are, and which actions change it.
+//! The list of counters that a deployment keeps, such as likes and views: the name of each, whether it is a set of
+//! members or a sum, and which actions of events change it.
 //!
 //! The list only grows at its end, and no entry ever changes.
 

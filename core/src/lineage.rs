@@ -1,5 +1,5 @@
-//! What DynamoDB lists of a stream, its stream shards. The relay decides here whether a new stream has had every
-//! change of its table.
+//! Decides for the relay whether a DynamoDB stream that it has never seen has every change of its table, and describes
+//! a stream shard as DynamoDB lists it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the rows of a row key (a counter and a shard) added up to at a counter's version. The recount reads rows one
+//! Decides for the recount whether a counter is right: computes what the rows of a row key (one shard of a counter)
+//! added up to at the counter's version, and the correction that the counter needs, if any. The recount reads rows one
 //! after the other while writes go on, and the log of changes tells what they were at that version.
 //!
 //! A recount begins to read the log (its *tail*) at a place and filter that the fold has stored, behind every

@@ -1,4 +1,5 @@
-//! Points in time, as tables and events state them, and bounds of another clock. Callers bring the clocks.
+//! Points in time, as tables and events state them; bounds between which another machine's clock is; and readings of
+//! the clocks, which callers pass in.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The weight of a row: what it counts for. A counter is the sum of its rows' weights.
+//! The weight of a row: what it counts for, such as 1 for a like. A counter is the sum of its rows' weights.
 
 /// What a row counts for: 1 for a member, any integer for a cell, 0 for a row that is absent or a tombstone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,6 @@
-//! One partition of the cache, and what each call does to it. The scripts in Redis do the same; the models and the
-//! cache in memory use this one.
+//! The rules of the cache of counts in Redis, as plain functions: what one partition of the cache holds, and what each
+//! call of a fold or a reader does to it. The scripts in Redis do the same; the models and the cache in memory use this
+//! one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! The texts that Redis keeps. A text of another form, such as another version's, counts as absent.
+//! How the cache of counts keeps its entries in Redis: as texts, which are written and read here. A *standing* says up
+//! to where the changes of a partition are counted. A text of another form, such as another version's, counts as
+//! absent.
 //!
 //! | what | text |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! The filter, which every reader keeps of a partition of the log of changes: which entries it has accepted, which
-//! losses are open, and up to which time all changes are in ([`Standing`]).
+//! Decides which entries of the log of changes a reader accepts. The log may have a message twice or lack one, so every
+//! reader keeps a [`Filter`] of each partition: it accepts each entry once, knows which losses are open, and up to
+//! which time all changes are in ([`Standing`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

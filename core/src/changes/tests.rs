@@ -1,4 +1,5 @@
-//! Tests of messages, written and read back, and of the filter, which is fed messages of one partition.
+//! Tests of the log of changes: its messages are read as they were written, and the filter of a reader, which is fed
+//! messages of one partition, accepts each entry once and notices what is missing.
 
 use super::*;
 use crate::ids::{CounterId, MemberKey, PostId, Region, Sequence, Shard, StreamShard};

@@ -1,5 +1,5 @@
-//! A definition as it is stored and as people write it, in texts. Once they are checked, an [`Entry`] becomes a
-//! [`Definition`].
+//! The definition of a counter (such as likes or views) in texts, as people write it and as it is stored. Once they are
+//! checked, an [`Entry`] becomes a [`Definition`].
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

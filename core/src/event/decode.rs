@@ -1,4 +1,5 @@
-//! Decodes a record into an event: reads the JSON once and borrows the ids, then checks the fields in a fixed order.
+//! Decodes a Kafka record into an event, such as a like: reads the JSON once and borrows the ids, then checks the
+//! fields in a fixed order.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Encodes an event for the API and the tools that send events, by the definition of its counter.
+//! Writes an event, such as a like, as the JSON that the decoder reads: for the API and the tools that send events. The
+//! definition of the event's counter says which fields and which action it has.
 
 use serde::ser::{SerializeMap as _, Serializer as _};
 

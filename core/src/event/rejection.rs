@@ -1,4 +1,5 @@
-//! The closed list of reasons why a record is not applied. Dead letters, metrics and `tally dlq list` use their names.
+//! The closed list of reasons why the consumer does not apply a Kafka record as an event. Dead letters, metrics and
+//! `tally dlq list` use their names.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Which partition a record belongs in: the one that Kafka's default partitioner chooses for its key, the subject's
-//! id.
+//! Computes which Kafka partition an event belongs in: the one that Kafka's default partitioner chooses for its key,
+//! the id of the post or other subject.
 
 /// Returns the partition that Kafka's default partitioner chooses for `key`: murmur2, with the sign bit cleared.
 pub fn partition_of(key: &[u8], partitions: u32) -> u32 {

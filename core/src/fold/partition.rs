@@ -1,4 +1,5 @@
-//! One partition of the log as its fold has read it: the items that are accepted but not yet written, by counter.
+//! Gathers what a fold has read of one partition of the log of changes: [`Partition`] holds the items that are accepted
+//! but not yet written, by counter, and its [`Flush`] applies them to the counters.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! The keys in Redis, which several deployments may share: of a counter's value and of a partition's standing.
+//! Makes the keys of the cache of counts in Redis: of a counter's value, and of a partition's standing, which says up
+//! to where its changes are counted. Several deployments may share one Redis, so the keys begin with the prefix of the
+//! deployment's tables.
 
 use super::CounterId;
 

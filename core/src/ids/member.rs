@@ -1,4 +1,5 @@
-//! The sort key of a row that counts: a member's id, or the cell that one Kafka partition adds to.
+//! The sort key of a row that counts in the table `likes`: in a set, the id of the member, such as the user who likes;
+//! in a sum, the name of a *cell*, the row to which the events of one Kafka partition are added.
 
 use std::fmt;
 

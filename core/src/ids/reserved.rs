@@ -1,4 +1,5 @@
-//! Reserved sort keys, which belong to no member: each begins with U+0001, which no id has.
+//! Sort keys of the table `likes` that belong to no member but are reserved for other items: the marker of a recount,
+//! the cell of a sum, and the canary, which shows how late the stream is. Each begins with U+0001, which no id has.
 
 use std::fmt;
 

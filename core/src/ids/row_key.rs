@@ -1,4 +1,5 @@
-//! The partition key of rows: post, counter and shard in one text, split at the last `#`.
+//! The partition key of rows in the table `likes`: post, counter and shard in one text, split at the last `#`. Shards
+//! are the parts that a counter's rows are divided into.
 //!
 //! Likes are `p#3`. A set has its name before the shard, `p#retweets.3`, a sum its name behind a `+`, `p#+views.0`.
 

@@ -1,4 +1,4 @@
-//! Names of streams and stream shards of a table, and positions in them.
+//! Names of a table's DynamoDB streams and of their shards, and positions of records in them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,6 @@
-//! The ladder: the thresholds of a deployment, a few numbers or all multiples of one. Thresholds are added above the
-//! last one and never removed.
+//! The ladder: the thresholds of a deployment, which are the totals (such as 1,000 likes) whose crossing is recorded as
+//! a milestone. They are a few numbers or all multiples of one; thresholds are added above the last one and never
+//! removed.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! The record of one threshold of a counter, stored for ever: who or what reached it first, when, and at which version
-//! of the counter.
+//! The record of a milestone, stored for ever: who or what first brought a counter to a threshold, when, and at which
+//! version of the counter.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! The messages of the topic `counts`, and how they are written and read.
+//! The messages of the topic `counts`, in which each Region publishes its counts to the other Regions, and how they are
+//! written and read.
 
 use std::collections::BTreeSet;
 use std::fmt;

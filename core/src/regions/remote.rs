@@ -1,5 +1,5 @@
-//! One partition of another Region's topic `counts`, as the change-streamer reads it here: which entries to store, and
-//! which standing to believe.
+//! Reads one partition of another Region's topic `counts` for the change-streamer here: decides which of that Region's
+//! counts to store, and which standing (up to when they are complete) to believe.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Cells, the rows of sums: a cell holds what one partition has added to one counter. [`Adding`] decides when the
-//! consumer reads and updates it.
+//! Cells, the rows of sums such as views: a cell holds what one Kafka partition has added to one counter. [`Adding`]
+//! decides when the consumer reads and updates it.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! A replay: a consumer reads old events again. Meanwhile a loss is open, whose text is written and read here.
+//! A replay: a consumer reads events of a Kafka partition again, so late that removed members may come back. Meanwhile
+//! a loss (a known reason why counts may be wrong) is open, whose text is written and read here.
 
 use std::fmt;
 use std::str::FromStr;

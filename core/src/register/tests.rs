@@ -1,4 +1,5 @@
-//! Tests of [`Progress`], [`Adding`], versions and what events do to rows.
+//! Tests of the consumer's rules for turning events into rows: which versions are greater, which writes [`Progress`]
+//! sends next and which offset it may commit, and how [`Adding`] adds to a sum.
 use super::{Adding, Answer, Cell, Change, Effect, Progress, Row, Settled, Step, Topic, Version, Write};
 use crate::definitions::{Definitions, Entry};
 use crate::event::decode_value;

@@ -1,4 +1,5 @@
-//! What a deployment stores about the topic `likes`: which topic it is, and its generations.
+//! What a deployment stores about the Kafka topic `likes`, which has its events: which topic it is, and its
+//! generations. A generation begins when the topic is created anew or gets more partitions.
 
 use super::Version;
 use crate::event::partition_of;

@@ -1,4 +1,5 @@
-//! The version that a row carries: a write with a version that is not greater is refused.
+//! The version that a row carries: the place of its last event in Kafka, as a number. A write with a version that is
+//! not greater is refused, so late and repeated writes change nothing.
 
 use std::fmt;
 use std::num::ParseIntError;

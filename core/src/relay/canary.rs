@@ -1,4 +1,5 @@
-//! Canaries: rows that relays update to see how late the stream is while nothing else is written.
+//! Canaries: rows that count nothing. While nothing else is written to the table `likes`, relays update them and see by
+//! when they arrive in the table's stream how late the stream is.
 
 use crate::ids::{CounterId, PostId, ReservedKey, RowKey, Shard};
 use crate::tally::RawRecord;

@@ -1,5 +1,5 @@
-//! A line: what a relay has gathered for one partition of the log, and its one message under way.
-//! [`Relay`](super::Relay) has a line for each partition.
+//! What a relay has gathered for one partition of the log of changes and not sent yet, and its one message under way
+//! there. [`Relay`](super::Relay) has such a line for each partition.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

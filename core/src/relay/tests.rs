@@ -1,4 +1,5 @@
-//! Tests of one process's relay over two partitions, with a reader of each.
+//! Tests of the relay's state machine: one process copies stream shards into two partitions of the log of changes, and
+//! a reader of each partition checks what arrives.
 
 use super::*;
 use crate::changes::tests::{entry, of, opened, opening, shard};

@@ -1,4 +1,5 @@
-//! Tests of how workers share stream shards: rounds in which all of them plan and then act.
+//! Tests of how relays share stream shards by leases: in each round all workers plan and then act, until they have
+//! equal shares and nothing moves, also after one of them is gone.
 
 use std::collections::BTreeSet;
 

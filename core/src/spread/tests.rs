@@ -1,4 +1,6 @@
-//! Examples of policies, widths and families; `properties::spread` has the laws.
+//! Tests, by example, of how producers choose partitions for the events of a sum: what each policy chooses, how a
+//! counter's width (its number of partitions) follows its rate, and which partitions belong to a counter (its family).
+//! `properties::spread` has the laws.
 
 use std::collections::BTreeSet;
 

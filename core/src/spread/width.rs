@@ -1,4 +1,5 @@
-//! The width of a counter: over how many partitions it is spread. It follows the counter's rate.
+//! The width of a counter: over how many Kafka partitions producers spread the events of a sum, such as a post's views.
+//! It follows the counter's rate, and may begin with an estimate from the author's number of followers.
 
 use std::time::Duration;
 

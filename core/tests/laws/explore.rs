@@ -1,9 +1,9 @@
-//! The explorer of models: it walks every state that a model can reach, breadth first. Tests call [`holds`],
-//! [`holds_and_ends_well`], [`breaks`] or [`strands`], which print one line with the test's name, the result and the
-//! number of states. A walk finds each state once, the shortest way to a broken law, and whether the goal can still be
-//! reached from everywhere.
+//! Explores the models of the core, which are small worlds around its decision functions: it walks every state that a
+//! model can reach, breadth first. Tests call [`holds`], [`holds_and_ends_well`], [`breaks`] or [`strands`], which
+//! print one line with the test's name, the result and the number of states. A walk finds each state once, the shortest
+//! way to a broken law, and whether the goal can still be reached from everywhere.
 //!
-//! The mutants of the models test the explorer, too: it has to find what each of them breaks.
+//! Mutants, which are models without one rule, test the explorer, too: it has to find what each of them breaks.
 //!
 //! `TALLY_MODELS=large` sets the larger bounds ([`bounds`]), which take minutes and gigabytes, for the nightly run.
 

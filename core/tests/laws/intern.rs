@@ -1,5 +1,5 @@
-//! Saves memory and time in models: [`Interned`] stores each value once, so that states hold only its number, and
-//! [`Memo`] remembers results.
+//! Saves memory and time while every state of a model is explored: [`Interned`] stores each value once, so that states
+//! hold only its number, and [`Memo`] remembers results.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash};

@@ -1,5 +1,5 @@
-//! The laws of the core: models, which explore its real decision functions exhaustively, and properties of its pure
-//! parts.
+//! Tests of the core's laws: models, which explore its real decision functions exhaustively in small worlds, and
+//! properties of its pure parts, which are checked on generated inputs.
 
 #![cfg(test)]
 

@@ -1,5 +1,6 @@
-//! The earlier values of `safe_at` that a claim keeps. A process that starts while counts are far behind reads from them
-//! up to when those counts are complete: the newest `safe_at` alone says nothing about older counts.
+//! Remembers, in the claim of a Kafka partition, earlier values of `safe_at`: a time up to which every event that Kafka
+//! had acknowledged is a row. A process that starts while counts are far behind reads from them up to when those counts
+//! are complete: the newest `safe_at` alone says nothing about older counts.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,5 +1,6 @@
-//! The offsets that a partition's claims have stored as `sent`, as far back as half of the time that tombstones are
-//! kept. From them a consumer sees whether reading again is a replay.
+//! Remembers, in the claim of a Kafka partition, how far consumers had read it at earlier moments, as far back as half
+//! of the time that tombstones (rows of removed members) are kept. From this a consumer sees whether reading again is a
+//! replay, in which removed members may come back.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Why a partition stands still.
+//! The reasons why a consumer does not read a Kafka partition until an operator has looked, such as a topic that was
+//! paused or created again. Their messages say what is wrong and what to do.
 
 use thiserror::Error;
 

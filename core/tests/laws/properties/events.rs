@@ -1,4 +1,5 @@
-//! An encoded event is decoded unchanged; anything else is rejected, and nothing panics.
+//! Properties of the encoder and the decoder of events, such as likes: an encoded event is decoded unchanged, any other
+//! bytes are a valid event or rejected for a listed reason, and nothing panics.
 
 use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
 use proptest::sample::{Index, select};

@@ -1,4 +1,5 @@
-//! Keys of counters are parsed as they were written, whatever an id contains, and no two things share a key.
+//! Properties of the keys of rows, counters and cache: they are parsed as they were written, whatever an id contains,
+//! and no two things share a key.
 
 use std::collections::BTreeSet;
 

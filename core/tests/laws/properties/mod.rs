@@ -1,4 +1,5 @@
-//! Properties of the core's pure parts, each against the simplest statement of its behaviour.
+//! Properties of the core's pure parts, checked on generated inputs, each against the simplest statement of its
+//! behaviour.
 
 mod events;
 mod ids;

@@ -1,5 +1,5 @@
-//! Entries of another Region's counters give the same result in any order, however often they come and however they
-//! are gathered.
+//! Properties of how another Region's counts are read and stored: the newest of each counter is kept, in any order,
+//! however often they come and however they are gathered before they are written.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
-//! A process that reads a claim for the first time finds up to when the rows were complete at an earlier moment.
+//! Properties of the times up to which the rows of a Kafka partition were complete (`safe_at`), as a consumer stores
+//! some of them in its claim: a process that reads the claim for the first time finds the time of an earlier moment,
+//! never one that is too new.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Laws of [`Spread`], which chooses partitions for the events of sums: sets of partitions are nested, and widths
-//! settle.
+//! Properties of [`Spread`], by which producers choose Kafka partitions for the events of sums, such as views: the
+//! number of partitions (the width) settles at any rate, and a greater width contains the partitions of a smaller one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! The folds and readers of the model of the cache, which the explorer walks through in every order: each method adds
-//! the steps that are possible next. Where `obeys` returns no, a step breaks a rule, to show that the rule is needed.
+//! Part of the model of the cache of counts in Redis: the folds that write the cache, and the readers that fill it. The
+//! explorer walks through their steps in every order: each method adds the steps that are possible next. Where `obeys`
+//! returns no, a step breaks a rule, to show that the rule is needed.
 
 use tally_core::cached::{Entry, FillToken, Stamp, TakeOver, TakeOverNumber, Told};
 

@@ -1,5 +1,6 @@
-//! A model of the cache of one partition of `changes`. Two folds both assume that they own the partition, readers fill
-//! in values and may stop at any point, a failover loses the last commands, and any key may expire at any time.
+//! A model of the cache of counts in Redis, for one partition of the log `changes`. Two folds both assume that they own
+//! the partition, readers fill in values and may stop at any point, a failover loses the last commands, and any key may
+//! expire at any time.
 //!
 //! The cache is the production `Slot`. There is one counter, and each position of the log changes it. A request may
 //! arrive after its sender has given it up, and twice. The value that a reader gets contains every change before the

@@ -1,4 +1,6 @@
-//! Tests of the model of the cache: the law holds, and each rule is necessary.
+//! Tests of the model of the cache of counts in Redis: a value contains every change before the standing that a reader
+//! gets with it, and each rule of the cache is necessary for that. A standing says up to where the changes of a
+//! partition are counted.
 
 use super::{AHEAD, Caching, FOREIGN, Left, MISSING, Rule};
 use crate::explore::{bounds, breaks, holds};

@@ -1,4 +1,5 @@
-//! A model of a sum: the cell of one Kafka partition and one counter.
+//! A model of a sum, such as views: two consumers add the events of one Kafka partition to a cell, the row that one
+//! counter has for this partition. Each event has to be added exactly once.
 //!
 //! There are two consumers: one owns the partition and commits, and the other one is a zombie that goes on. A consumer
 //! that crashes begins again at the committed offset, and the group may be reset to its first offset. An update that

@@ -1,4 +1,5 @@
-//! Tests of the model of a sum: with all rules the laws hold, and without any one of them a law breaks.
+//! Tests of the model of a sum, in which two consumers add the events of one Kafka partition to a row: each event is
+//! added exactly once, and without any one of the rules one is lost.
 
 use super::{Cells, LOST, Rule};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};

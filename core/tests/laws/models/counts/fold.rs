@@ -1,4 +1,5 @@
-//! A process that adds up the log.
+//! Part of the model of counting: a fold, the process that adds the changes in the log up into the counter, and stores
+//! how far it has come.
 
 use tally_core::changes::{Correction, Item, Place};
 use tally_core::fold::{Applied, Change, Counter};

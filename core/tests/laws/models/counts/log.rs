@@ -1,4 +1,5 @@
-//! The log of the model, and what its readers accept of it.
+//! Part of the model of counting: the log of changes, which relays write and folds and recounts read, and what the
+//! filter of a reader accepts of it.
 
 use tally_core::changes::{Body, Effect, Entry, Filter, Item, LossNumber, Lost, Message, Nonce, Place, Section};
 use tally_core::ids::CounterKind;

@@ -1,5 +1,5 @@
 //! A model of counting: two relays copy a stream into one partition of the log `changes`, two folds add it up, and
-//! recounts correct the counter. One of each pair may be a zombie.
+//! recounts correct the counter. One of each pair may be a zombie, which goes on although the other one has taken over.
 //!
 //! There are one row key with two members, one counter and one stream shard. The log contains real messages, every
 //! reader runs the production filter, a fold the production counter, and a recount the production key. A relay is

@@ -1,4 +1,5 @@
-//! A recount of the row key.
+//! Part of the model of counting: a recount, which reads the rows of the counter while they change, compares their sum
+//! with the counter, and sends a correction if the two differ.
 
 use tally_core::changes::{Body, Filter, Item, Nonce, Place};
 use tally_core::ids::MemberKey;

@@ -1,4 +1,5 @@
-//! The rows, and the stream of their changes.
+//! Part of the model of counting: the rows that are counted, and the stream of their changes, which relays copy into
+//! the log.
 
 /// The maximum number of records in a stream: changes, and a marker for each recount.
 const MOST: usize = 6;

@@ -1,4 +1,5 @@
-//! Tests of the model of counting: with all rules the laws hold, and without any one of them a law breaks.
+//! Tests of the model of counting, in which relays copy changes of rows into a log, folds add them up, and recounts
+//! correct the counter: with all rules the laws hold, and without any one of them a law breaks.
 
 use super::{Budget, Counts, FALSE_HOLE, LIE, Rule, STRAY, WORSE, WRONG};
 use crate::explore::{bounds, breaks, holds};

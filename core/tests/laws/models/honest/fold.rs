@@ -1,4 +1,5 @@
-//! The folds of the partition: its owner, and a zombie that has lost it.
+//! Part of the model of what the API's answers claim: the folds that count one partition of the log of changes, which
+//! are its owner and a zombie that has lost it.
 
 use tally_core::cached::StandingAt;
 use tally_core::changes::{Body, Message, Place, Standing};

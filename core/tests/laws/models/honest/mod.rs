@@ -1,8 +1,9 @@
-//! A model of the claims that answers make. Rows change on two stream shards, which a relay copies into one partition
-//! of the log `changes`. A fold counts and stores its standing. An API reads the standing of the partition and then the
-//! counter. In worlds with Kafka, events are acknowledged before they become rows, and a consumer stores a time by which
-//! all acknowledged events are rows. Parts of the stream are lost and announced, and an audit repairs them. A second fold
-//! may have taken over the partition while the first one goes on. Any process may stop at any point.
+//! A model of what the API's answers claim: that a count is exact, and up to which time (`as_of`) it is complete. Rows
+//! change on two stream shards, which a relay copies into one partition of the log `changes`. A fold counts and stores
+//! its standing. An API reads the standing of the partition and then the counter. In worlds with Kafka, events are
+//! acknowledged before they become rows, and a consumer stores a time by which all acknowledged events are rows. Parts
+//! of the stream are lost and announced, and an audit repairs them. A second fold may have taken over the partition
+//! while the first one goes on. Any process may stop at any point.
 //!
 //! Filter, standing, fold, counter and answer are the production ones. An exact answer with `as_of` = t lies
 //! between the sums of the least and of the greatest values that the shards had from t on: those of their rows or,

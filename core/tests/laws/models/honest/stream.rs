@@ -1,4 +1,5 @@
-//! Rows, the relay of their two stream shards, losses, and the audit that repairs them.
+//! Part of the model of what the API's answers claim: rows change, a relay copies the stream of their changes into the
+//! log, parts of the stream are lost, and an audit repairs that.
 
 use std::collections::BTreeMap;
 

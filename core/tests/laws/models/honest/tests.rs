@@ -1,4 +1,5 @@
-//! Tests of the model of answers: numbers that are called exact are exact, and leaving out any rule breaks that.
+//! Tests of the model of what the API's answers claim: a number that is called exact lies between the least and the
+//! greatest value that the rows had from the answer's `as_of` on, and leaving out any rule breaks that.
 
 use super::{LIE, Rule, World};
 use crate::explore::{bounds, breaks, holds};

@@ -1,4 +1,5 @@
-//! A's log `changes`, and A's counters and standing at each place in it.
+//! Part of the model of two Regions, A and B: the log of changes in Region A, and A's counters and their standing (up
+//! to where they are complete, and which losses are open) at each place in the log.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A model of counts over two Regions. A publishes one partition of its counters in a compacted topic, a mirror copies
-//! the topic record by record, and B stores A's entries and answers from them.
+//! A model of counts over two Regions, A and B. A publishes one partition of its counters in a compacted topic, a
+//! mirror copies the topic record by record, and B stores A's entries (counts) and answers from them.
 //!
 //! A's counters change place by place; a part of the stream is lost, announced and corrected. A fold writes the
 //! counters, publishes what changed with its standing in one transaction, and stores its position. Another fold may

@@ -1,4 +1,5 @@
-//! A's folds, the topic that they publish in, and the mirror that copies it.
+//! Part of the model of two Regions, A and B: A's folds, which write A's counters and publish them in a topic; the
+//! topic; and the mirror that copies it to B.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! B's readers of A's partition.
+//! Part of the model of two Regions, A and B: the processes in B that read the counts that A has published, and store
+//! these counts and how far they have read.
 
 use tally_core::regions::{LAG, Remote, RemoteFlush, RemotePosition};
 use tally_core::time::UnixMillis;

@@ -1,4 +1,5 @@
-//! Tests of the model of two Regions: what B calls exact was so at A, and leaving out any rule breaks that.
+//! Tests of the model of two Regions, A and B, in which B answers with counts that A has published: what B calls exact
+//! was so at A, and leaving out any rule breaks that.
 
 use super::log::Item::{self, Closes, Corrects, Gains, Loses, Passes};
 use super::{LIE, Left, Rule, World};

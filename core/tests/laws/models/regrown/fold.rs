@@ -1,4 +1,5 @@
-//! A process that folds the log: the production partition, between the tables and the log.
+//! Part of the model of a log that loses its end and grows again: a fold, which reads the log, states how far, and
+//! writes the counter. It runs the production partition, between the tables and the log.
 
 use tally_core::fold::{After, Counter, Flush, Mark, Partition, Position, ReadTo};
 use tally_core::time::UnixMillis;

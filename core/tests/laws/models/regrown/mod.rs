@@ -1,5 +1,5 @@
-//! A model of a log that loses its end and grows again: it then has other messages where folds have read, stated and
-//! written.
+//! A model of the log of changes when Kafka loses its end and it grows again: it then has other messages where folds
+//! have read, stated and written. The folds have to notice that before an answer is wrong.
 //!
 //! There are one stream shard, one relay that may fall back to the stored position, two folds of which one may be a
 //! zombie, and one counter. Every record adds one. The log contains real messages; the folds run the production

@@ -1,5 +1,5 @@
-//! Tests of the model of a log that grows again: with all rules the laws hold, and without any one of them a law
-//! breaks.
+//! Tests of the model of a log of changes that loses its end and grows again: folds notice that before an answer is
+//! wrong, and without any one of their rules a law breaks.
 
 use super::{Budget, LIE, Regrown, Rule, Step, WRONG};
 use crate::explore::{bounds, breaks, holds};

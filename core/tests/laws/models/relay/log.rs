@@ -1,4 +1,4 @@
-//! The log of the model, as a reader of each partition sees it.
+//! Part of the model of the relay: the log of changes that the relay writes, as a reader of each partition sees it.
 
 use tally_core::changes::{Body, Filter, Item, Lost, Message, Opened};
 use tally_core::ids::StreamShard;

@@ -1,4 +1,5 @@
-//! A process of the model: the production state machine, and the answers that it waits for.
+//! Part of the model of the relay: one of the processes that copy a stream shard into the log of changes. It consists
+//! of the production state machine and the answers that this waits for.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Tests of the model of the relay: the log as it is read equals the stream, and leaving out any rule breaks that.
+//! Tests of the model of the relay, in which two processes copy one stream shard into the log of changes: the log as it
+//! is read equals the stream, record by record, and leaving out any rule breaks that.
 
 use super::{AS_OF, CLOSED, FALSE_HOLE, FED, RAISED, Relays, Rule, UNANNOUNCED};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well, strands};

@@ -1,4 +1,5 @@
-//! A model of rows: a write carries the version of its event, so at-least-once delivery suffices.
+//! A model of how consumers write likes and unlikes from Kafka into rows: a write carries the version of its event, so
+//! at-least-once delivery suffices, and each row ends as its last event says.
 //!
 //! There is one Kafka partition with the events of one or two members, and two consumers: one owns the partition and
 //! commits, and the other one is a zombie that goes on. Each runs the production [`Progress`], with any number of

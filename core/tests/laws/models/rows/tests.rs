@@ -1,4 +1,5 @@
-//! Tests of the model of rows: with all rules the laws hold, and without any one of them a law breaks.
+//! Tests of the model of rows, in which two consumers write the likes and unlikes of one Kafka partition: each row ends
+//! as its last event says, and without any one of the rules a law breaks.
 
 use super::{Budget, Event, LOST, Rows, Rule, WRONG};
 use crate::explore::{bounds, breaks, holds, holds_and_ends_well};
