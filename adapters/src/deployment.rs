@@ -1,6 +1,7 @@
-//! What a process does before its own work. [`Deployment::create`] and [`Deployment::join`] wait for the tables, check
-//! them, and return how many shards each post has. From then on a task watches whether this build knows the
-//! deployment's format, and whether the tables are still those that the deployment was created over.
+//! What a process that uses the tables does before its own work. [`Deployment::create`] and [`Deployment::join`] wait
+//! for the four DynamoDB tables, check them, and return into how many shards (parts) the rows of each post are divided.
+//! From then on a task watches whether this build knows the format in which the deployment stores its data, and whether
+//! the tables are still those that it was created over.
 
 use tally_core::backoff::Backoff;
 use tally_core::fault::Fault;

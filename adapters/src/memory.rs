@@ -1,5 +1,6 @@
-//! Stand-ins in memory for Kafka and the cache, for tests and simulations. They call the decision functions of
-//! `tally_core` where the real engines evaluate conditions.
+//! Kafka and the cache in memory, for tests, simulations and the local stack. They call the decision functions of
+//! `tally_core` where the real engines evaluate conditions. Also [`Mirror`], which copies a topic from one Kafka to
+//! another.
 
 pub mod log;
 mod mirror;

@@ -1,5 +1,5 @@
-//! The cache over Redis or Valkey, one server or a cluster, by a few fixed scripts and `MGET`. The keys of each command
-//! are in one hash slot.
+//! The cache of counters over Redis or Valkey, one server or a cluster, by a few fixed scripts and `MGET`. The keys of
+//! each command are in one hash slot.
 //!
 //! Keys and texts are those of `tally_core::cached`, and the scripts follow its rules: no late or repeated write brings
 //! an older version back.

@@ -1,4 +1,6 @@
-//! The smallest complete service: one required setting, a source, a sink and a graceful shutdown. Try it:
+//! An example of a service on `tally_service`, as small as a complete one can be: one required setting, a source, a
+//! sink and a graceful shutdown. The tests of processes run it, too, with faults that it injects by `--misbehave`. Try
+//! it:
 //!
 //! ```text
 //! cargo run -p tally-service --example heartbeat -- --greeting hello --interval 1s

@@ -1,4 +1,5 @@
-//! The routes of the admin listener: liveness, readiness, metrics and the log level. They must not be public.
+//! The HTTP routes that a process serves for its operators, on its admin listener: liveness, readiness, metrics and the
+//! log level. They must not be public.
 
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};

@@ -1,4 +1,5 @@
-//! The arguments that processes share; each binary flattens the groups it needs into its own.
+//! The command-line arguments that processes share, and the environment variables for them; each binary flattens the
+//! groups it needs into its own.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;

@@ -1,5 +1,5 @@
-//! [`App`], a service; [`Host`], what a service may use of its process; and [`Running`], a service that was started.
-//! `run` handles signals and exit codes.
+//! Starts and stops services inside a process: [`App`] is a service, [`Host`] what it may use of its process, and
+//! [`Running`] a service that was started. `run` handles signals and exit codes.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Retries: which faults are worth another attempt, and how long to wait before it.
+//! Retries calls that fail for a while, in every process alike: which faults are worth another attempt, how long to
+//! wait before it, and when to give up.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Text that must not be shown: it prints as `***`.
+//! Passwords, tokens and URLs that must not be shown, from an argument or a file: they print as `***`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The list of all `TALLY_*` variables. `run` refuses unknown ones: one is most likely a mistake that nothing else
-//! would report.
+//! The list of all environment variables `TALLY_*`. `run` refuses unknown ones: one is most likely a mistake that
+//! nothing else would report.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Runs the heartbeat example as a process: start, readiness, signals, exit codes. Every process is ended again.
+//! Tests what every process on `tally_service` does, by running the heartbeat example: start, readiness, the admin
+//! listener, signals, exit codes. Every process is ended again.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

@@ -4,7 +4,7 @@
 //! | id | what |
 //! |---|---|
 //! | `changes/config` | the deployment's id, and the topic that the log is in: [`Config`] |
-//! | `changes/losses` | the losses, open and closed: [`Losses`] |
+//! | `changes/losses` | the losses (data gone unread, or maybe wrong), open and closed: [`Losses`] |
 //! | `changes/standing/<partition>` | a standing, which says up to when all changes are counted:
 //! [`Stated`](tally_core::fold::Stated) |
 //! | `changes/position/<partition>` | where the next reader of a partition begins: [`Position`](tally_core::fold::Position) |

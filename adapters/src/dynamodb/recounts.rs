@@ -1,5 +1,6 @@
 //! The table `recounts`: records of recounts (runs), the queue of row keys that wait for one, the ledgers of
-//! corrections and of operators' changes, and milestones (who brought a counter to a threshold).
+//! corrections and of operators' changes, and milestones (who brought a counter to a threshold). A recount compares the
+//! rows of `likes` with the counters. A row key, the partition key of rows, is a counter and a shard (part) of it.
 
 mod records;
 

@@ -1,6 +1,6 @@
-//! Writes the rows of `likes`, and reads and writes cells. Rows are registers: each has the version of the event that
-//! it comes from, and a write replaces an older version only. A cell is the row of a sum that one Kafka partition adds
-//! to.
+//! Writes the rows of `likes` for the consumer, and reads and writes cells. Rows are registers: each has the version of
+//! the event that it comes from, and a write replaces an older version only. A cell is the row of a sum (a counter that
+//! adds amounts, such as views) that one Kafka partition adds to. A row key is a counter and a shard (part) of it.
 //!
 //! | attribute | |
 //! |---|---|

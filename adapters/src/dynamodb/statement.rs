@@ -1,4 +1,5 @@
-//! Statements of `BatchExecuteStatement`, which write rows, cells and counters, and their outcomes, one for each.
+//! Statements of `BatchExecuteStatement`, a request of many conditional writes, and their outcomes, one for each. Rows,
+//! counters and cells (the row of a sum that one Kafka partition adds to) are written by them.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::batch_execute_statement::{BatchExecuteStatementError, BatchExecuteStatementOutput};

@@ -1,5 +1,5 @@
-//! The usual topic: the topic of the counters whose definition names none. It is the attribute `topic` of the item
-//! `config`.
+//! The usual topic: the Kafka topic with the events of every counter whose definition names no topic. It is the
+//! attribute `topic` of the item `config` of the table `checkpoints`.
 //!
 //! The version of a row has an offset and a generation, but no topic. So these counters have their events from one topic
 //! as long as there are rows. An operator may move them to another one, whose generation is above every version in the

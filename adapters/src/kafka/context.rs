@@ -1,4 +1,5 @@
-//! What librdkafka calls back: on rebalances, to log, and for a login token. The task that polls gets the rebalances.
+//! What librdkafka calls back: on rebalances, to log, and for a token to log in with. Rebalances go on to the task that
+//! polls the client.
 
 use std::error::Error;
 use std::ffi::CString;

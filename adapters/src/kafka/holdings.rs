@@ -1,5 +1,5 @@
-//! The bookkeeping of this member's partitions: which it has, and which of them the group wants back. It calls no
-//! client; the task that polls does what follows from it.
+//! The bookkeeping of one member of a Kafka consumer group: which partitions it has, and which of them the group wants
+//! back. It calls no client; the task that polls does what follows from it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

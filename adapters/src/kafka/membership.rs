@@ -1,5 +1,5 @@
-//! The task that is a member of the group. It starts a worker for each assigned partition, and decides for each error
-//! of the group whether the process is ready, and whether it ends.
+//! The task that keeps a process a member of a Kafka consumer group. It starts a worker for each assigned partition,
+//! and decides for each error of the group whether the process is ready, and whether it ends.
 
 use std::sync::Arc;
 use std::time::Duration;

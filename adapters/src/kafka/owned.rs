@@ -1,5 +1,5 @@
-//! A partition that this member owns: the bounded queue between the task that polls and the worker that takes its
-//! records, and the worker's handle.
+//! A partition that this process owns as a member of a Kafka consumer group: the bounded queue between the task that
+//! polls Kafka and the worker that takes the partition's records, and the worker's handle.
 
 use std::collections::VecDeque;
 use std::fmt;

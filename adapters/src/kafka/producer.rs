@@ -1,5 +1,5 @@
-//! Writes records as an idempotent producer, one by one or by transactions. Every replica that must have a record
-//! acknowledges it, and a key chooses the same partition as in Java's client.
+//! Writes records to Kafka as an idempotent producer, one by one or by transactions. Every replica that must have a
+//! record acknowledges it, and a key chooses the same partition as in Java's client.
 
 use std::sync::Arc;
 use std::time::Duration;

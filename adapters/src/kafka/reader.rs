@@ -1,5 +1,6 @@
-//! Reads a topic from end to end outside of any group. Its bookmarks are the committed offsets of a group. It also
-//! lists the members of that group, and the partitions that each of them holds.
+//! Reads a Kafka topic from end to end without joining a consumer group. Its bookmarks, which say how far a caller has
+//! come, are the committed offsets of a group. It also lists the members of that group, and the partitions that each of
+//! them holds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

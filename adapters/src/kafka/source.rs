@@ -1,5 +1,5 @@
-//! A member of a group, which the task in `membership.rs` runs: polls librdkafka, delivers records to their partitions'
-//! queues, and carries out what workers ask for.
+//! A member of a Kafka consumer group, which the task in `membership.rs` runs: polls librdkafka, delivers records to
+//! their partitions' queues, and carries out what the partitions' workers ask for.
 
 pub(super) mod claim;
 

@@ -1,4 +1,5 @@
-//! Creates topics for operators, reads the settings of topics, and watches topics that services need.
+//! Creates Kafka topics for operators, reads the settings and the last records of topics, watches topics that services
+//! need, and finds out whether another deployment writes to the same log of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

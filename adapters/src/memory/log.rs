@@ -1,5 +1,6 @@
-//! Kafka in memory, for tests under paused time: topics of partitions, and groups that rebalance when members come and
-//! go. A test can make the broker refuse writes, trim, lose its tail and create a topic anew.
+//! Kafka in memory, for tests under paused time and for what the Regions of a local stack send each other: topics of
+//! partitions, and groups that rebalance when members come and go. A test can make the broker refuse writes, trim, lose
+//! its tail and create a topic anew.
 
 mod state;
 mod transactions;

@@ -1,4 +1,5 @@
-//! Copies a topic of `counts` from one Kafka to another one's, or to a log in memory, as Kafka's own replication does.
+//! Stands in for Kafka's own replication where several Regions run on one machine: copies the topic `counts`, in which
+//! one Region publishes its counters for the others, to another Kafka or to a log in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

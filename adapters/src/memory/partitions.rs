@@ -1,5 +1,5 @@
-//! The cache in memory: a slot for each partition of `changes`, by the rules of `tally_core::cached::Slot`, and a bound
-//! on the number of counters.
+//! The cache of counters in memory, in place of Redis: a slot for each partition of `changes`, by the rules of
+//! `tally_core::cached::Slot`, and a bound on the number of counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

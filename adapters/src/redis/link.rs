@@ -1,5 +1,5 @@
-//! The connection to one server or to a cluster. The client reconnects by itself, except in two cases where this module
-//! replaces its connection: a server that refused the login, and a cluster that answers nothing.
+//! The connection to the cache: one Redis server or a cluster. The client reconnects by itself, except in two cases
+//! where this module replaces its connection: a server that refused the login, and a cluster that answers nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

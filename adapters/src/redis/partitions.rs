@@ -1,5 +1,6 @@
-//! The cache: values of counters beside the standing of their partition of `changes`, which says up to when all changes
-//! are counted. All keys of a partition are in one hash slot, so one command reads or writes them together.
+//! The cache of counters in Redis: their values beside the standing of their partition of `changes`, which says up to
+//! when all changes are counted. All keys of a partition are in one hash slot, so one command reads or writes them
+//! together.
 
 use std::sync::Arc;
 use std::time::Duration;

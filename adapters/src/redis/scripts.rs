@@ -1,5 +1,6 @@
-//! The scripts that write the cache. Nothing else writes counts and standings there. They read with `MGET`, for which a
-//! key of another type than a string is absent, and `SET` replaces it.
+//! The Lua scripts that write the cache of counters in Redis. Nothing else writes counts there, or standings, which say
+//! up to when all changes are counted. The scripts read with `MGET`, for which a key of another type than a string is
+//! absent, and `SET` replaces it.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! What is stored about the log: positions that only move forward, stream shards, losses and the configuration.
+//! Tests what the table `checkpoints` stores about the log of changes, the Kafka topic `changes`: its configuration,
+//! the positions of its readers, which only move forward, stream shards and losses.
 
 mod config;
 mod losses;

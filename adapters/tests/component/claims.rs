@@ -1,4 +1,5 @@
-//! Claims of partitions and the stored topics: what is stored, and what a late copy of a request changes.
+//! Tests the stored claims, by which one consumer owns the rows of a Kafka partition, and the stored topics: what is
+//! stored, and what a late copy of a request changes.
 
 use std::time::Duration;
 

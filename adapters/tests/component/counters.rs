@@ -1,4 +1,5 @@
-//! Counters over the emulator: conditional writes, reads, and crossings (updates that reach milestones).
+//! Tests of the table with the counters, over the emulator: conditional writes, reads, and crossings (updates that
+//! reach milestones).
 
 mod crossing;
 mod properties;

@@ -1,4 +1,5 @@
-//! Rows and cells over the emulator: the effect of each write, of repeated and failed ones, and that none is sent late.
+//! Tests the writes to the table `likes`, over the emulator: rows, and cells (the rows of sums, each added to by one
+//! Kafka partition). They show the effect of each write, of repeated and failed ones, and that none is sent late.
 
 mod cells;
 mod members;

@@ -1,4 +1,4 @@
-//! Rows as readers see them: what each counts for (its weight), and who is a member.
+//! Tests how readers see the rows of the table `likes`: what each counts for (its weight), and who is a member.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::{Rows, Segment};

@@ -1,5 +1,5 @@
-//! Tables that disappear, are replaced or are emptied, and a lost configuration: what a running process reports, what a
-//! starting process waits for, and the effect of adopting the tables.
+//! Tests of DynamoDB tables that disappear, are replaced or are emptied, and of a lost configuration: what a running
+//! process reports, what a starting process waits for, and the effect of adopting the tables.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tombstones, the rows that removed members leave. No reader of rows takes them for members.
+//! Tests that no reader of the table `likes` takes a tombstone, the row that a removed member leaves, for a member.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::{MemberRow, Rows, ScannedRow, Segment};

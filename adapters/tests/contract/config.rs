@@ -1,4 +1,5 @@
-//! The contract of the item `config` on every engine: the format, counters and ladder of a deployment.
+//! Tests the item `config` of the table `checkpoints` on every DynamoDB engine: a deployment's format, counters, usual
+//! topic (of the counters whose definition names none) and ladder (the thresholds of its milestones).
 
 use tally_adapters::dynamodb::Checkpoints;
 use tally_core::definitions::{Definitions, Entry};

@@ -1,4 +1,5 @@
-//! The engines that each suite of a store runs against: the emulator, in this process or over HTTP, or another one.
+//! The DynamoDB engines that the tests of the stores run against: the emulator, in this process or over HTTP, or the
+//! one that `TALLY_CONTRACT_ENDPOINT` names.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,5 @@
-//! The adapter over an engine that throttles, breaks connections, and leaves items out.
+//! Tests the DynamoDB adapter over an emulator that throttles, is slow, breaks connections, and leaves items out: how
+//! long the adapter waits, how often it tries again, and what it then returns.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

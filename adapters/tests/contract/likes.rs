@@ -1,4 +1,4 @@
-//! The contract of the table `likes` on every engine: what statements write, what readers find, and each behaviour of
+//! Tests the table `likes` on every DynamoDB engine: what statements write, what readers find, and each behaviour of
 //! PartiQL that the writer relies on.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,6 @@
-//! The contract of every engine: one suite per store, over the in-process emulator, over HTTP, and over the endpoint in
-//! `TALLY_CONTRACT_ENDPOINT`, if there is one. The log's ports and the cache have their own suites and engines.
+//! Tests that every engine does what the adapters rely on: one suite for each store of DynamoDB, over the emulator in
+//! this process, over HTTP, and over the endpoint in `TALLY_CONTRACT_ENDPOINT`, if there is one. Kafka and the cache
+//! have their own suites and engines.
 
 #![cfg(test)]
 

@@ -1,6 +1,6 @@
-//! The contract of a cache: what it holds is read as it was written, with the standing of its partition (up to when all
-//! changes are counted), and who may take a partition over. The models of the core show that its rules keep stale values
-//! out; `redis/scripts.rs` compares the scripts with the rules.
+//! Tests what every cache of counters has to do, in memory or in Redis: what it holds is read as it was written, with
+//! the standing of its partition (up to when all changes are counted), and who may take a partition over. The models of
+//! the core show that its rules keep stale values out; `redis/scripts.rs` compares the scripts with the rules.
 
 use std::time::Duration;
 

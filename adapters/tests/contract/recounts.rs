@@ -1,4 +1,6 @@
-//! The contract of the table `recounts` on every engine: runs, the queue, the progress of audits, and the ledgers.
+//! Tests the table `recounts` on every DynamoDB engine. Recounts compare rows with counters; the table has their
+//! records (runs), the queue of what is to be recounted, the progress of audits (recounts of everything), and the
+//! ledgers of corrections and of operators' changes.
 
 use tally_adapters::dynamodb::{Cursor, LedgerEntry, Operation, Queued, Recounts};
 use tally_core::audit::{AuditRun, Cause, Cost, Drift, QueueReason, RunRecord, RunScope, Summary};

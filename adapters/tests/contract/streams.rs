@@ -1,4 +1,5 @@
-//! The contract of the change stream of `likes` on every engine: its shards, their records and their children.
+//! Tests the change stream of the table `likes` on every DynamoDB engine: its shards, their records and their children
+//! (the shards that continue them).
 
 use std::collections::BTreeMap;
 

@@ -1,3 +1,6 @@
+//! Tests of starting and stopping a service, under paused time: it waits for its store and logs that, stops cleanly,
+//! ends at a permanent fault, and is killed and restarted beside another one.
+
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

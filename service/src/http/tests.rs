@@ -1,5 +1,5 @@
-//! These tests use real sockets and therefore real time. Their time-outs are short; the deadline matters only on
-//! failure.
+//! Tests of the HTTP server: its limits on headers, idle connections and their number, and how it stops. They use real
+//! sockets and therefore real time. Their time-outs are short; the deadline matters only on failure.
 
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,3 +1,6 @@
+//! Tests of how the tasks of a process end: the order in which they are asked to stop, the grace period, and the exit
+//! code.
+
 use anyhow::bail;
 use parking_lot::Mutex;
 use std::future::pending;

@@ -1,3 +1,6 @@
+//! Tests of the process's log: an event stays on one line and keeps its values, events of requests are buffered so that
+//! no request waits, and lines that cannot be written are dropped. Also `Captured`, by which other tests read the log.
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;

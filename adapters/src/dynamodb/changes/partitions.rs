@@ -1,6 +1,7 @@
-//! Two items for each partition of the log `changes`, which folds write. One is the fold's statement: the standing of
-//! the partition's counters, which says up to when all changes are counted, and how far the fold has read. The other is
-//! the position at which the next reader begins; it only moves forward.
+//! Reads and writes two items of the table `checkpoints` for each partition of the Kafka topic `changes`. Both are
+//! written by folds, which keep counters up to date with that topic. One is the fold's statement: the standing of the
+//! partition's counters, which says up to when all changes are counted, and how far the fold has read. The other is the
+//! position at which the next reader begins; it only moves forward.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};

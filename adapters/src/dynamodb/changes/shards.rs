@@ -1,5 +1,6 @@
-//! Up to where each stream shard of the likes table is in the log (it is `fed` up to there), and which relay holds its
-//! lease: one item for each stream shard.
+//! Stores how far each shard of the likes table's DynamoDB stream has been copied to the Kafka topic `changes` (it is
+//! `fed` up to there), and which relay, the process that copies, holds its lease: one item of the table `checkpoints`
+//! for each stream shard.
 
 use tally_core::fault::Fault;
 use tally_core::ids::{StreamLabel, StreamShard};

@@ -1,4 +1,6 @@
-//! A counter as an item, and its updates: each is a statement of a batch, or part of a transaction with milestones.
+//! Converts counters to items of the table `like_counts` and back, and a counter's update to a conditional write. That
+//! is a statement of a batch, or part of a transaction that also records which milestones (thresholds of the total) the
+//! update reaches.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

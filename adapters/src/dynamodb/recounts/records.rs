@@ -1,7 +1,7 @@
 //! Two ledgers in the table `recounts`, whose lines stay for ever, and milestones. One ledger has a line for each
-//! correction, put before the correction is sent. The other has a line for each change that an operator makes; all are
-//! under one partition key, since people make few. A milestone is the record of who brought a counter to a threshold. It is
-//! put once, by the transaction that brings the counter there
+//! correction of a counter by a recount, put before the correction is sent. The other has a line for each change that
+//! an operator makes; all are under one partition key, since people make few. A milestone is the record of who brought
+//! a counter to a threshold. It is put once, by the transaction that brings the counter there
 //! ([`Counters::cross`](crate::dynamodb::counters::Counters::cross)), and never changed.
 
 use aws_sdk_dynamodb::types::Put;

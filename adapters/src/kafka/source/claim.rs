@@ -1,6 +1,7 @@
-//! A deployment's claim to its group: the offsets that it commits name it (they are signed), so that two deployments do
-//! not divide a topic between them. A member asks whether another deployment has signed offsets of the group, before it
-//! joins and again a while after each assignment. Two that join at once find nothing at first; by then each has signed.
+//! A deployment's claim to its Kafka consumer group: the offsets that it commits name it (they are signed), so that two
+//! deployments do not divide a topic between them. A member asks whether another deployment has signed offsets of the
+//! group, before it joins and again a while after each assignment. Two that join at once find nothing at first; by then
+//! each has signed.
 
 use std::sync::Arc;
 use std::time::Duration;

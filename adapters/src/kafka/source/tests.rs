@@ -1,3 +1,7 @@
+//! Tests of a member of a Kafka consumer group, over librdkafka's in-process cluster: its memory stays bounded while
+//! its workers take nothing, it can leave while one holds a partition, and it refuses a group that another deployment
+//! uses.
+
 use std::cell::Cell;
 use std::time::Duration;
 

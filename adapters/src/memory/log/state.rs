@@ -1,4 +1,5 @@
-//! The state of the broker in memory: topics with their records, and groups with the owners of their partitions.
+//! The state of the stand-in for a Kafka broker in memory: topics with their records, and groups with the owners of
+//! their partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What the broker in memory does with a partition that its owner has given back.
+//! Tests the stand-in for a Kafka broker in memory: a partition that a group's member gives back stays with that member
+//! until another one joins.
 
 use super::*;
 

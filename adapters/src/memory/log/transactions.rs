@@ -1,5 +1,5 @@
-//! Transactions, time stamps, slow answers and compaction of the broker in memory. A transaction is written in one
-//! step, by the last process that took its name over.
+//! Transactions, time stamps, slow answers and compaction of the stand-in for a Kafka broker in memory. A transaction
+//! is written in one step, by the last process that took its name over.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The log's configuration: the first process decides, and another topic is the next generation.
+//! Tests the stored configuration of the log of changes, which says in which Kafka topic it is: the first process
+//! decides, and another topic is the next generation.
 
 use tally_adapters::dynamodb::Checkpoints;
 use tally_adapters::dynamodb::changes::Config;

@@ -1,4 +1,5 @@
-//! Losses: each is opened once, under a number of its own, and stays closed.
+//! Tests the stored losses, the parts of a log, the stream or a table that are gone unread or may be wrong: each is
+//! opened once, under a number of its own, and stays closed.
 
 use std::time::Duration;
 

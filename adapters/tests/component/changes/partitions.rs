@@ -1,4 +1,5 @@
-//! Standings and positions of partitions: an older one never replaces a newer one.
+//! Tests what is stored for each partition of the log of changes: its standing, which says up to when all changes are
+//! counted, and the position of its next reader. An older one never replaces a newer one.
 
 use serde_json::json;
 use tally_core::cached::StandingAt;

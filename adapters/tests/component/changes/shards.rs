@@ -1,4 +1,5 @@
-//! Stream shards: how far each is in the log, and its lease.
+//! Tests what is stored for each shard of the likes table's DynamoDB stream: how far it is in the log of changes, and
+//! the lease of the relay that copies it there.
 
 use tally_adapters::dynamodb::changes::{Changes, StoredShard};
 use tally_core::fault::Fault;

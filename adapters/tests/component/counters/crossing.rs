@@ -1,4 +1,5 @@
-//! Crossings: a counter and the records of its milestones are written together, or neither is.
+//! Tests crossings, the updates that bring a counter to a milestone: the counter and the record of who brought it there
+//! are written together, or neither is.
 
 use tally_adapters::dynamodb::Recounts;
 use tally_adapters::dynamodb::counters::{Counters, Crossed, Written};

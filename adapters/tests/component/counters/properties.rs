@@ -1,5 +1,6 @@
-//! Updates as statements and as expressions have the same effect: a counter becomes what the update says, or the update
-//! is refused and the counter stays.
+//! Property tests of a counter's update, which can be sent as a statement of a batch or as an expression of a
+//! transaction. Both have the same effect: the counter becomes what the update says, or the update is refused and the
+//! counter stays.
 
 use proptest::collection::{btree_map, btree_set};
 use proptest::option;

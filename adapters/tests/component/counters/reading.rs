@@ -1,4 +1,4 @@
-//! Reads of counters: what counts as missing, what is read again, and damaged items.
+//! Tests how counters are read from their table: what counts as missing, what is read again, and damaged items.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Cells: the rows that one Kafka partition adds to sums. Each update names the version that it replaces.
+//! Tests the writes of cells: each is the row of a sum, such as views, that one Kafka partition adds to. Each update
+//! names the version that it replaces.
 
 use serde_json::{Value, json};
 use tally_adapters::dynamodb::registers::{Advanced, CellUpdate, Registers};

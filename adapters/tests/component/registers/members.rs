@@ -1,5 +1,5 @@
-//! Rows of members: the newest event decides, whatever is stored and in whatever order writes arrive. Also requests
-//! that fail as a whole.
+//! Tests the writes of rows of the table `likes`, one for each member, such as a user who likes a post: the newest
+//! event decides, whatever is stored and in whatever order writes arrive. Also requests that fail as a whole.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A statement is sent only for a while after the claim was confirmed, and each is signed with the time of the store's
-//! clock.
+//! Tests that a write of `likes` is not sent too late: only for a while after the consumer's claim to its Kafka
+//! partition was confirmed, and each is signed with the time of the store's clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

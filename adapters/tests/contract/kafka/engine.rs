@@ -1,4 +1,5 @@
-//! The engines that the log's suite runs against: the log in memory, and librdkafka with a cluster or in process.
+//! The Kafka engines that the tests beside this file run against: the log in memory, and librdkafka with the brokers in
+//! `TALLY_TEST_BROKERS` or with its in-process cluster.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The contract of groups: every partition has one owner while members join and leave.
+//! Tests that every partition has one owner while members of a Kafka consumer group join and leave, with the log in
+//! memory and with real brokers.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A member of a group, whose partitions tests read and give back.
+//! A member of a Kafka consumer group for tests, which read its partitions and give them back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

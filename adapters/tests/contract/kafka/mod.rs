@@ -1,5 +1,6 @@
-//! The contract of the log's ports, for the in-memory log and for librdkafka: with the brokers in `TALLY_TEST_BROKERS`,
-//! or else with its in-process cluster.
+//! Tests what Tally relies on in Kafka: membership of consumer groups, reading, producing and transactions. They run
+//! with the in-memory log and with librdkafka: with the brokers in `TALLY_TEST_BROKERS`, or else with its in-process
+//! cluster.
 
 mod engine;
 mod groups;

@@ -1,5 +1,5 @@
-//! Compares the cache's scripts with the rules of the core: for any sequence of events both give the same answers, and
-//! have the same contents afterwards.
+//! Property tests that compare the scripts of the Redis cache with the rules of the core: for any sequence of events
+//! both give the same answers, and have the same contents afterwards.
 
 use std::collections::BTreeMap;
 
