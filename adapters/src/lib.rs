@@ -1,3 +1,6 @@
+// Puts Tally's words into requests to DynamoDB, Kafka and Redis, and their answers back.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod deployment;

@@ -1,3 +1,6 @@
+// The process that compares every count with the rows it counts, and repairs differences.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod app;

@@ -1,3 +1,6 @@
+// The process that copies the stream of the table of likes into a Kafka topic, and adds that topic up into counters and Redis.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod app;

@@ -1,3 +1,6 @@
+// The operators' command `tally`: shows a deployment's state, and changes it where it is told to.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod args;

@@ -1,3 +1,6 @@
+// The process that writes events from Kafka as rows of the table of likes.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod app;

@@ -1,3 +1,6 @@
+// Decides, without I/O, what an event, a row, a change and an exact count are. The processes carry that out.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 pub mod audit;

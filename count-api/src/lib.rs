@@ -1,6 +1,6 @@
-//! The HTTP API of Tally: reads counts from Redis and DynamoDB, says how far each can be trusted, and writes clients'
-//! likes to Kafka.
-//!
+// The process that serves counts over HTTP, and writes clients' likes to Kafka.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 pub mod access;

@@ -1,3 +1,6 @@
+// DynamoDB and DynamoDB Streams in memory, for tests, the local stack and the simulation.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod client;

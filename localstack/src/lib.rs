@@ -1,3 +1,6 @@
+// The whole pipeline in one process, for a laptop, with a load and a page to watch and break things.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod app;

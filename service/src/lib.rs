@@ -1,3 +1,6 @@
+// What every process shares: how it starts and stops, logs, measures and reads its arguments.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 pub mod admin;

@@ -1,6 +1,6 @@
-//! Makes lists of what is trending: which posts and hashtags gained most over a window of time. It adds up the Kafka
-//! topic `changes`, and writes the lists of each of its partitions to another topic, from which the HTTP API answers.
-//!
+// The process that makes lists of what is trending from the log of changes.
+// The README is the documentation.
+
 #![doc = include_str!("../README.md")]
 
 mod app;
