@@ -1,4 +1,5 @@
-//! Carries out one run of a recount: keeps its record in the table, shows its progress, and returns its exit code.
+//! Carries out one run of a recount, which compares counters with the rows they count and corrects those that differ:
+//! begins or resumes it, keeps its record in the table `recounts`, shows its progress, and returns its exit code.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::settle::{Ended, Open, Recount, Rules, Waiting};
 /// How often a run shows how far it is, and keeps its record.
 const REPORT: Duration = Duration::from_secs(2);
 
-/// Among how many earlier runs the last audit is looked for, whose rows this run expects.
+/// How many earlier runs are searched for the last finished audit, whose number of items scales the progress bar.
 const EARLIER: u32 = 20;
 
 /// One run, new or continued.

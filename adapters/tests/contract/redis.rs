@@ -1,4 +1,4 @@
-//! Tests the cache of counters over a real Redis: servers that the tests start if it is installed, alone and as
+//! Tests the cache of counters over a real Redis: servers that the tests start, alone and as
 //! clusters of one and of three, and the cluster in `TALLY_TEST_REDIS_CLUSTER`. Some tests show what only a real one
 //! does: expiry, a restart, a dead node, a replica that takes over, and values of other versions and types.
 

@@ -1,5 +1,6 @@
 //! Tests what is stored for each partition of the log of changes: its standing, which says up to when all changes are
-//! counted, and the position of its next reader. An older one never replaces a newer one.
+//! counted, and the position of its next reader. An older position never replaces a newer one, and a standing replaces
+//! only the one that it was compared with.
 
 use serde_json::json;
 use tally_core::cached::StandingAt;

@@ -1,5 +1,6 @@
-//! Part of the model of two Regions, A and B: A's folds, which write A's counters and publish them in a topic; the
-//! topic; and the mirror that copies it to B.
+//! Part of the model of two Regions, A and B: A's folds, which add the log of A's changes up into counters and publish
+//! them in a topic; the topic; and the mirror that copies it to B. A step of the model is a function below that pushes to
+//! `next`; the explorer tries every order of steps. The law is in `mod.rs`: what B calls exact is what A counted.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +14,17 @@ use tally_core::topic::TopicId;
 use super::log::{Item, counter, items, place};
 use super::{Adopted, Left, Rule, State, Step, World, time};
 
-/// A record of the topic: the tick in which it was published, its key, how many items of the log are in it, and in how
-/// many the fold had written. `lacks` is of the table that it was read from.
+/// A record of the topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Record {
+    /// The tick in which it was published.
     said: u8,
     key: Key,
+    /// How many items of the log its value includes.
     at: u8,
+    /// How many the fold had written by then.
     written: u8,
+    /// How many items the table that it was read from lacks.
     lacks: u8,
     doubtful: bool,
 }
