@@ -1,9 +1,10 @@
-//! Holds producers of the local stack back while too much of what they wrote to a Kafka partition is not in DynamoDB's
-//! rows yet: the embedded Kafka drops the oldest records of a partition that is too large, read or not. How far the
-//! rows are is read from the positions that the consumer stores.
+//! Two wrappers of the local stack's producers. [`Gated`] makes a producer wait while too many bytes of a Kafka
+//! partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest records of a partition that is
+//! too large, read or not. How far the rows are is read from the positions that the consumer stores.
 //!
-//! Also records in the load's ledger the views of its posts that are sent over HTTP. A row of views is a sum that does
-//! not tell who added to it, so the comparison after a run has to know of every view that this process wrote.
+//! [`LedgerProducer`] notes the views that people send over HTTP in the load's ledger, which knows what the load
+//! generator has sent and is compared with the tables after a run. A sum in the tables does not tell who added to it, so
+//! the ledger has to know of every view that this process wrote.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

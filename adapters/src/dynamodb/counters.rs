@@ -12,8 +12,8 @@
 //! | `doubt` | the shards with a row whose weight could not be read, a set of numbers |
 //! | `updated_at` | when the counter was written, in milliseconds |
 //!
-//! One row is no counter: the reserved row shows that counters were written to this table, and that it is no new one of
-//! the same name. Without it an absent counter is not known to be 0. If it was put in the place of a lost one, its
+//! One row is no counter: the reserved row shows that this table is the deployment's own, and no new one of the same
+//! name. Without it an absent counter is not known to be 0. If it was put in the place of a lost one, its
 //! attribute `since` says when.
 
 mod update;

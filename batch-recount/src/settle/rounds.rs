@@ -1,7 +1,7 @@
-//! Repeats the looks of a recount at row keys, round after round, and sends the corrections that they need. A *row key*
-//! is the partition key of the rows of one shard of a counter. It is *settled* once a look finds that the counter has
-//! for this shard what the rows add up to, and *left* if too many looks do not find that, or if it must not be
-//! corrected.
+//! A *look* of a recount compares what a counter has for one shard with the sum of its rows. Repeats looks, round after
+//! round, and sends the corrections that they call for. A *row key* is the partition key of the rows of one shard of a
+//! counter. It is *settled* once a look finds that the counter has for this shard what the rows add up to, and *left* if
+//! too many looks do not find that, or if it must not be corrected.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,5 +1,5 @@
-//! Starts recounts by their command lines inside a test, over the emulated tables and the log of `world.rs`, and waits
-//! for how they end.
+//! Starts recounts by their command lines inside a test, over the emulated tables and the log of `world.rs`, waits for
+//! how they end, reads their records and queue, and makes counts wrong on purpose.
 
 use std::time::Duration;
 
