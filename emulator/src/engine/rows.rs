@@ -2,10 +2,12 @@
 //! reads return old values.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::BuildHasher;
 use std::ops::Bound;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table;
 use smallvec::SmallVec;
 
 use super::image::Image;
@@ -21,17 +23,12 @@ const MAX_UNDO: usize = 100_000;
 /// keys, and pages of several items, use the order.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    entries: Vec<Entry>,
-    /// The indexes of the entries that no key has.
-    free: Vec<usize>,
-    /// The index of the entry of each key.
-    places: HashMap<Key, usize, FixedState>,
-    /// The same, ordered by key.
-    order: BTreeMap<Key, usize>,
+    entries: Entries,
+    order: BTreeMap<Key, Place>,
     /// The number of keys that have an item.
     live: usize,
-    /// The time and key of each undo, oldest first.
-    expiry: VecDeque<(Millis, Key)>,
+    /// The time and place of each undo, oldest first.
+    expiry: VecDeque<(Millis, Place)>,
 }
 
 /// A range of keys, as a map takes it.
@@ -44,59 +41,49 @@ impl Rows {
 
     /// The item now, or as it was at `as_of`.
     pub(crate) fn get(&self, key: &Key, as_of: Option<Millis>) -> Option<&Image> {
-        self.entries[*self.places.get(key)?].seen(as_of)
+        self.entries.at(self.entries.find(key)?).seen(as_of)
     }
 
     /// Sets or removes an item. Its previous value can be read for `lag` milliseconds.
     pub(crate) fn set(&mut self, key: &Key, image: Option<Image>, now: Millis, lag: Millis) {
-        let place = match self.places.get(key) {
-            Some(place) => *place,
+        let place = match self.entries.find(key) {
+            Some(place) => place,
             None if image.is_none() => return,
-            None => self.add(key),
+            None => {
+                let place = self.entries.add(key.clone());
+                self.order.insert(key.clone(), place);
+                place
+            }
         };
-        let entry = &mut self.entries[place];
+        let entry = self.entries.at_mut(place);
         let is = image.is_some();
         let before = std::mem::replace(&mut entry.now, image);
         self.live = self.live + usize::from(is) - usize::from(before.is_some());
         if lag > 0 {
             entry.past.push(Undo { changed: now, before });
-            self.expiry.push_back((now, key.clone()));
+            self.expiry.push_back((now, place));
             self.forget(now, lag);
-        } else if !is {
-            self.drop_if_gone(key);
+        } else {
+            self.drop_if_gone(place);
         }
     }
 
-    /// Gives a new key an empty entry, and returns its index.
-    fn add(&mut self, key: &Key) -> usize {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            self.entries.len() - 1
-        });
-        self.places.insert(key.clone(), place);
-        self.order.insert(key.clone(), place);
-        place
-    }
-
     fn forget(&mut self, now: Millis, lag: Millis) {
-        while self.expiry.front().is_some_and(|(changed, _)| changed.saturating_add(lag) < now)
-            || self.expiry.len() > MAX_UNDO
+        while let Some(&(changed, place)) = self.expiry.front()
+            && (changed.saturating_add(lag) < now || self.expiry.len() > MAX_UNDO)
         {
-            let Some((_, key)) = self.expiry.pop_front() else { return };
-            if let Some(place) = self.places.get(&key) {
-                self.entries[*place].past.remove(0);
-            }
-            self.drop_if_gone(&key);
+            self.expiry.pop_front();
+            self.entries.at_mut(place).past.remove(0);
+            self.drop_if_gone(place);
         }
     }
 
     /// Removes an entry that has neither an item nor history.
-    fn drop_if_gone(&mut self, key: &Key) {
-        let gone = |place: &&usize| self.entries[**place].now.is_none() && self.entries[**place].past.is_empty();
-        if let Some(place) = self.places.get(key).filter(gone) {
-            self.free.push(*place);
-            self.order.remove(key);
-            self.places.remove(key);
+    fn drop_if_gone(&mut self, place: Place) {
+        let entry = self.entries.at(place);
+        if entry.now.is_none() && entry.past.is_empty() {
+            self.order.remove(&entry.key);
+            self.entries.remove(place);
         }
     }
 
@@ -110,8 +97,11 @@ impl Rows {
         if is_empty(&range) {
             return Box::new(std::iter::empty());
         }
-        let seen = move |(key, place): (_, &usize)| Some((key, self.entries[*place].seen(as_of)?));
-        let places = self.order.range(range);
+        let seen = move |place: &Place| {
+            let entry = self.entries.at(*place);
+            Some((&entry.key, entry.seen(as_of)?))
+        };
+        let places = self.order.range(range).map(|(_, place)| place);
         if forward { Box::new(places.filter_map(seen)) } else { Box::new(places.rev().filter_map(seen)) }
     }
 }
@@ -126,8 +116,9 @@ fn is_empty((low, high): &Range) -> bool {
 }
 
 /// A key's item and its history.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
+    key: Key,
     now: Option<Image>,
     /// Oldest first.
     past: SmallVec<[Undo; 1]>,
@@ -148,22 +139,124 @@ impl Entry {
     }
 }
 
+/// The index of an entry, valid until the entry is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u32);
+
+/// Entries, indexed by hash. An entry never moves when it is overwritten.
+#[derive(Debug, Default)]
+struct Entries {
+    slots: Vec<Option<Entry>>,
+    free: Vec<Place>,
+    by_hash: HashTable<Place>,
+}
+
+impl Entries {
+    fn find(&self, key: &Key) -> Option<Place> {
+        self.by_hash.find(hash(key), |place| self.at(*place).key == *key).copied()
+    }
+
+    fn at(&self, place: Place) -> &Entry {
+        self.slots[place.0 as usize].as_ref().expect("a place is forgotten with its entry")
+    }
+
+    fn at_mut(&mut self, place: Place) -> &mut Entry {
+        self.slots[place.0 as usize].as_mut().expect("a place is forgotten with its entry")
+    }
+
+    /// Adds an entry for a new key.
+    fn add(&mut self, key: Key) -> Place {
+        let entry = Some(Entry { key, now: None, past: SmallVec::new() });
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.slots[place.0 as usize] = entry;
+                place
+            }
+            None => {
+                self.slots.push(entry);
+                Place(u32::try_from(self.slots.len() - 1).expect("memory ends before four billion items"))
+            }
+        };
+        let Self { slots, by_hash, .. } = self;
+        let key_at = |place: &Place| &slots[place.0 as usize].as_ref().expect("the index holds live places only").key;
+        by_hash.insert_unique(hash(key_at(&place)), place, |place| hash(key_at(place)));
+        place
+    }
+
+    fn remove(&mut self, place: Place) {
+        let Some(entry) = self.slots[place.0 as usize].take() else { return };
+        if let Ok(found) = self.by_hash.find_entry(hash(&entry.key), |at| *at == place) {
+            hash_table::OccupiedEntry::remove(found);
+        }
+        self.free.push(place);
+    }
+}
+
+fn hash(key: &Key) -> u64 {
+    FixedState::default().hash_one(key)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::engine::schema::{KeyAttribute, Schema};
     use crate::value::{Item, Value};
 
-    #[test]
-    fn a_deleted_item_is_seen_within_the_lag_and_then_forgotten() {
-        let schema = Schema { hash: KeyAttribute { name: "p".to_owned(), key_type: "S" }, range: None };
-        let item = Item::from_iter([("p", Value::S("a".to_owned()))]);
-        let key = schema.key_of(&item).unwrap();
-        let mut rows = Rows::default();
-        rows.set(&key, Some(Image::new(&item, &schema)), 0, 50);
-        rows.set(&key, None, 10, 50);
-        assert!(rows.get(&key, Some(9)).is_some() && rows.get(&key, Some(10)).is_none());
-        rows.forget(61, 50);
-        assert!(rows.places.is_empty() && rows.order.is_empty() && rows.free == [0]);
+    const LAG: Millis = 50;
+
+    fn key(n: u8) -> Key {
+        Key::new(&Value::S(format!("p{}", n % 3)), &[&Value::S(format!("s{n}"))])
+    }
+
+    fn image(version: u64) -> Image {
+        let schema = Schema { hash: KeyAttribute { name: "v".to_owned(), key_type: "N" }, range: None };
+        Image::new(&Item::from_iter([("v".to_owned(), Value::N(i64::try_from(version).unwrap().into()))]), &schema)
+    }
+
+    proptest! {
+        /// Keeps every earlier state with its time.
+        #[test]
+        fn a_late_read_sees_exactly_a_state_that_was(
+            writes in proptest::collection::vec((0u8..8, any::<bool>(), 0u64..20), 1..200),
+            late in 0u64..=LAG,
+        ) {
+            let mut rows = Rows::default();
+            let mut states: Vec<(Millis, BTreeMap<Key, Image>)> = vec![(0, BTreeMap::new())];
+            let mut now = 1;
+            for (n, (at, present, passed)) in writes.into_iter().enumerate() {
+                now += passed;
+                let image = present.then(|| image(n as u64));
+                rows.set(&key(at), image.clone(), now, LAG);
+                let mut state = states.last().unwrap().1.clone();
+                match image {
+                    Some(image) => state.insert(key(at), image),
+                    None => state.remove(&key(at)),
+                };
+                states.push((now, state));
+
+                let everything = (Bound::Unbounded, Bound::Unbounded);
+                let as_of = now.saturating_sub(late);
+                let then = &states.iter().rev().find(|(changed, _)| *changed <= as_of).unwrap().1;
+                let latest = &states.last().unwrap().1;
+                prop_assert_eq!(rows.len(), latest.len());
+                for (state, as_of) in [(then, Some(as_of)), (latest, None)] {
+                    let seen: Vec<_> = rows.range(everything.clone(), true, as_of).collect();
+                    prop_assert_eq!(&seen, &state.iter().collect::<Vec<_>>());
+                    let mut backwards: Vec<_> = rows.range(everything.clone(), false, as_of).collect();
+                    backwards.reverse();
+                    prop_assert_eq!(&backwards, &seen);
+                    for n in 0..8 {
+                        prop_assert_eq!(rows.get(&key(n), as_of), state.get(&key(n)));
+                    }
+                }
+            }
+            let kept = rows.order.len();
+            rows.forget(now + LAG + 1, LAG);
+            prop_assert!(rows.order.len() <= kept);
+            prop_assert_eq!(rows.order.len(), rows.live, "a deleted item is forgotten in the end");
+            prop_assert_eq!(rows.entries.by_hash.len(), rows.live);
+        }
     }
 }
