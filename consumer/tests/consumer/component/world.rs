@@ -64,8 +64,13 @@ impl World {
 
     /// Starts a consumer. All consumers share the group and the store.
     pub(crate) fn consumer(&mut self) -> Running {
+        self.consumer_of(GROUP)
+    }
+
+    /// Starts a consumer in another group.
+    pub(crate) fn consumer_of(&mut self, group: &'static str) -> Running {
         let broker = self.broker.clone();
-        self.start(Box::new(move || Ok(Box::new(broker.join(GROUP, TOPIC)))))
+        self.start(Box::new(move || Ok(Box::new(broker.join(group, TOPIC)))))
     }
 
     /// Starts a consumer of another topic, in a group of its own.
@@ -214,6 +219,12 @@ impl World {
         for (partition, log) in self.broker.reader(GROUP, TOPIC).logs().await.unwrap() {
             self.commits(partition.index, log.end.0).await;
         }
+    }
+
+    /// Waits until no late request can arrive any more.
+    pub(crate) async fn ghosts_are_gone(&self) {
+        self.store.faults([]);
+        tokio::time::advance(Duration::from_secs(301)).await;
     }
 
     /// The dead letters, with their origin and reason.
