@@ -147,7 +147,7 @@ def routes():
 
 
 def metrics():
-    """Written by hand: the tests of each service compare it with the service's catalogue."""
+    """Keeps the section as it is: it is written by hand, and each service's tests compare it with the service."""
     page = (ROOT / "docs/reference.md").read_text("utf-8")
     yield from page[page.index("## Metrics\n"):].splitlines()
 
@@ -155,8 +155,9 @@ def metrics():
 def reference():
     yield "# Reference"
     yield ""
-    yield "Written by `docs/reference.py` from what the tests hold against the programs; `--help` says more. The variable of a"
-    yield "flag is its name in capitals, `TALLY_LOG_FORMAT` for `--log-format`, unless another one or *no variable* is named."
+    yield "Written by `docs/reference.py` from what the tests hold against the programs; `--help` says more. The metrics are"
+    yield "written by hand, and each service's tests compare them with the service. The variable of a flag is its name in"
+    yield "capitals, `TALLY_LOG_FORMAT` for `--log-format`, unless another one or *no variable* is named."
     yield "Defaults are in brackets. A secret as a flag is visible to other users of the machine: prefer the variable or the file."
     yield ""
     yield from services()
