@@ -178,7 +178,7 @@ pub fn json(answer: &impl Serialize) -> Vec<u8> {
 /// No control characters: C0, DEL and C1, in an escape that the regular expressions of every client's language know.
 const PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]+$";
 
-/// The id of a post or a user, as a schema.
+/// The id of a post, a user or a hashtag, as a schema.
 pub(crate) enum Id {}
 
 impl PartialSchema for Id {

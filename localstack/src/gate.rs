@@ -1,10 +1,11 @@
-//! Two wrappers of the local stack's producers. [`Gated`] makes a producer wait while too many bytes of a Kafka
-//! partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest records of a partition that is
-//! too large, read or not. How far the rows are is read from the positions that the consumer stores.
+//! Two wrappers of the local stack's producers, and what they wait for. [`Gated`] makes a producer wait at the [`Gate`]
+//! while too many bytes of a Kafka partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest
+//! records of a partition that is too large, read or not. How far the rows are is read from the positions that the
+//! consumer stores ([`follow_claims`]).
 //!
-//! [`LedgerProducer`] notes the views that people send over HTTP in the load's ledger, which knows what the load
-//! generator has sent and is compared with the tables after a run. A sum in the tables does not tell who added to it, so
-//! the ledger has to know of every view that this process wrote.
+//! [`LedgerProducer`] notes views that do not come from the load generator, such as people's over HTTP, in the load's
+//! ledger, which is compared with the tables after a run. A sum in the tables does not tell who added to it, so the
+//! ledger has to know of every view of the load's posts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -175,7 +176,7 @@ impl<P: Producer> Producer for Gated<P> {
     }
 }
 
-/// How often they are read: twice as often as they are stored.
+/// How often claims are read: twice as often as they are stored.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Follows the claims, for the gate and for the choice of partitions of sums.

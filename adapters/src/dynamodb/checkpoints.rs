@@ -1,6 +1,7 @@
-//! The item `config` of the table `checkpoints`: what a deployment was created with, over which tables, and in which
-//! format it is written. Every process reads it when it starts; the first one that writes rows or counts creates it.
-//! (Claims, the usual topic, and what is stored of the log `changes`, have modules of their own.)
+//! The item `config` of the table `checkpoints`: what a deployment was created with or was given since, over which
+//! tables, and in which format it is written. Every process reads it when it starts; the first one that writes rows or
+//! counts creates it, or an operator who brings one that was kept. (Claims, the usual topic, and what is stored of the
+//! log `changes`, have modules of their own.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

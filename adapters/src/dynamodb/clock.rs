@@ -1,8 +1,9 @@
-//! The store's clock, which this process learns from the `Date` header of every answer. It signs statements by that
-//! clock, and sends one only if the claim of its partition was confirmed lately.
+//! The clock of DynamoDB, which this process learns from the `Date` header of every answer. Requests are signed by that
+//! clock. A batch of PartiQL statements, which write rows, is sent only if this consumer's claim to the Kafka partition
+//! of their events was confirmed lately.
 //!
-//! A like that arrives after the tombstone of a later removal has expired would bring the row back. So a statement is
-//! sent only for a short time after the claim was confirmed, and the store refuses a signature that is old. The check
+//! A like that arrives after the tombstone of a later removal has expired would bring the row back. So statements are
+//! sent only for a short time after the claim was confirmed, and DynamoDB refuses a signature that is old. The check
 //! follows the signing: a machine that sleeps before the check sends nothing, and one that sleeps after it sends an old
 //! signature.
 

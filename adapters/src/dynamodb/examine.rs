@@ -1,5 +1,6 @@
-//! Looks at the tables themselves for `tally`, the operators' command: whether each has the right key, backups,
-//! protection and expiry, whether this process may write it, and how much the account may write.
+//! Looks at the tables themselves for `tally`, the operators' command: which deployments there are, whether each table
+//! has the right key, backups, protection and expiry, whether this process may write it, and how much the account may
+//! write.
 
 use aws_sdk_dynamodb::types::{DeleteRequest, PointInTimeRecoveryStatus, TimeToLiveStatus, WriteRequest};
 use tally_core::fault::Fault;

@@ -1,4 +1,4 @@
-//! Converts items of DynamoDB to Tally's types and back. An attribute that cannot be read is a fault that names table,
+//! Converts attributes of DynamoDB's items to Tally's types and back. An attribute that cannot be read is a fault that names table,
 //! key and attribute, never a panic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

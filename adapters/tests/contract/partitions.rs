@@ -1,6 +1,7 @@
-//! Tests what every cache of counters has to do, in memory or in Redis: what it holds is read as it was written, with
-//! the standing of its partition (up to when all changes are counted), and who may take a partition over. The models of
-//! the core show that its rules keep stale values out; `redis/scripts.rs` compares the scripts with the rules.
+//! Tests what every cache of counters has to do, in memory or in Redis. A cache holds the counters of each partition of
+//! the log `changes`, and up to when all its changes are counted: the partition's standing. What it holds is read as it
+//! was written, and only a writer with a later standing takes a partition over. The models in core show that the rules
+//! of a cache keep stale values out; `redis/scripts.rs` compares the scripts that Redis runs with these rules.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! A *look* of a recount compares what a counter has for one shard with the sum of its rows. Repeats looks, round after
-//! round, and sends the corrections that they call for. A *row key* is the partition key of the rows of one shard of a
-//! counter. It is *settled* once a look finds that the counter has for this shard what the rows add up to, and *left* if
-//! too many looks do not find that, or if it must not be corrected.
+//! Repeats the looks of a recount at row keys, round after round, and sends the corrections that they call for. A *row
+//! key* is the partition key of the rows of one shard of a counter; a *look* compares what the counters have for some
+//! shards with the sums of their rows. A row key is *settled* once a look finds them equal, or if a dry run would only
+//! wait for its correction. It is *left* if too many looks do not find that, or if its counter must not be corrected or
+//! cannot be read.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,7 +78,7 @@ impl Sends {
 }
 
 impl Recount {
-    /// Settles row keys. A minute later it looks once more at those that had to be corrected.
+    /// Settles row keys. After `rules.recheck` it looks once more at those that had to be corrected.
     ///
     /// # Errors
     /// A recount cannot begin, or a store refuses what it is asked.

@@ -1,11 +1,11 @@
-//! Canaries: rows that count nothing. While nothing else is written to the table `likes`, relays update them and see by
-//! when they arrive in the table's stream how late the stream is.
+//! Canaries: rows that count nothing. While nothing else is written to the table `likes`, relays write the time into
+//! them. When such a row arrives in the table's stream, it shows how late the stream is.
 
 use crate::ids::{CounterId, PostId, ReservedKey, RowKey, Shard};
 use crate::tally::RawRecord;
 use crate::time::UnixMillis;
 
-/// A row that counts nothing and has the time at which it was written. There are many, so that each process finds one
+/// A row that counts nothing and has a time shortly before it was written. There are many, so that each process finds one
 /// in a stream shard that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Canary {
