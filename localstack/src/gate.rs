@@ -1,7 +1,7 @@
-//! Two wrappers of the local stack's producers, and what they wait for. [`Gated`] makes a producer wait at the [`Gate`]
-//! while too many bytes of a Kafka partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest
-//! records of a partition that is too large, read or not. How far the rows are is read from the positions that the
-//! consumer stores ([`follow_claims`]).
+//! Two wrappers of the local stack's producers. [`Gated`] makes a producer wait at the [`Gate`] while too many bytes of a
+//! Kafka partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest records of a partition that
+//! is too large, read or not. How far the rows are is read from the positions that the consumer stores
+//! ([`follow_claims`]).
 //!
 //! [`LedgerProducer`] notes views that do not come from the load generator, such as people's over HTTP, in the load's
 //! ledger, which is compared with the tables after a run. A sum in the tables does not tell who added to it, so the

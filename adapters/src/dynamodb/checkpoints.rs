@@ -1,7 +1,8 @@
-//! The item `config` of the table `checkpoints`: what a deployment was created with or was given since, over which
-//! tables, and in which format it is written. Every process reads it when it starts; the first one that writes rows or
-//! counts creates it, or an operator who brings one that was kept. (Claims, the usual topic, and what is stored of the
-//! log `changes`, have modules of their own.)
+//! The configuration of a deployment, which is the item `config` of the table `checkpoints`: its number of shards, its
+//! counters and milestones, the ids of its tables, and the format of what is stored. Every process reads it when it
+//! starts. The first one that writes rows or counts creates it, or an operator who brings one that was kept; operators
+//! change it later. Tables that were replaced are adopted here, which opens losses. (The other items of the table have
+//! modules of their own.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

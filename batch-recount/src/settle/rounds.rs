@@ -1,8 +1,8 @@
 //! Repeats the looks of a recount at row keys, round after round, and sends the corrections that they call for. A *row
 //! key* is the partition key of the rows of one shard of a counter; a *look* compares what the counters have for some
-//! shards with the sums of their rows. A row key is *settled* once a look finds them equal, or if a dry run would only
-//! wait for its correction. It is *left* if too many looks do not find that, or if its counter must not be corrected or
-//! cannot be read.
+//! shards with the sums of their rows. A row key is *settled* once a look finds them equal. It is *left* if too many
+//! looks do not find that, or if its counter must not be corrected or cannot be read; a dry run corrects nothing and
+//! leaves what differs. A count that is in doubt and stays so ends as *doubtful*.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -26,7 +26,7 @@ impl Canary {
         RowKey { counter: CounterId::likes(post), shard: Shard::FIRST }
     }
 
-    /// Reads a canary from a record of the stream. Its time is never later than the record's, so that a process whose
+    /// Reads a canary from a record of the stream. Its time is never later than the second of the record's, so that a process whose
     /// clock is fast does not take a late stream for a timely one.
     pub fn read(record: &RawRecord) -> Option<Self> {
         const SECOND: u64 = 1000;
