@@ -1,5 +1,5 @@
-//! Tests the stored losses, the parts of a log, the stream or a table that are gone unread or may be wrong: each is
-//! opened once, under a number of its own, and stays closed.
+//! Tests how losses are stored. A loss is a part of a log, of the stream or of a table that is gone unread or may be
+//! wrong. Each is opened once, under a number of its own, and is not opened again once it is closed.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Part of the model of two Regions, A and B: A's folds, which add the log of A's changes up into counters and publish
-//! them in a topic; the topic; and the mirror that copies it to B. The functions with `next` push to it what may happen,
-//! each a step; the explorer tries every order of steps. The law is in `mod.rs`: what B calls exact is what A counted.
+//! them in a topic; the topic; and the mirror that copies it to B. A may lose its table and adopt another one, whose
+//! counters are in doubt. The functions with `next` push to it what may happen, each a step; the explorer tries every
+//! order of steps. The law is in `mod.rs`: what B calls exact is what A counted.
 
 use std::collections::BTreeSet;
 
