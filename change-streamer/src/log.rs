@@ -1,7 +1,7 @@
-//! Compares the topic of the log `changes` with the configuration of the log that the deployment has stored, and
-//! refuses or reports a topic that another deployment writes, or that has another number of partitions. The process
-//! calls [`joined`] and [`name_others`] at start, and each fold calls [`configured`] and [`require_partitions`] when it
-//! begins.
+//! Compares the topic of the log `changes` with the configuration of the log that the deployment has stored. The first
+//! process stores it; a topic that was created anew becomes the next generation; one that another deployment writes, or
+//! that has another number of partitions, is refused or reported. The process calls [`joined`] and [`name_others`] at
+//! start, and each fold calls [`configured`] and [`require_partitions`] when it begins.
 
 use std::sync::Arc;
 

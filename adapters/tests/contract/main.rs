@@ -1,6 +1,7 @@
-//! Tests that every engine does what the adapters rely on: one suite for each store of DynamoDB, over the emulator in
-//! this process, over HTTP, and over the endpoint in `TALLY_CONTRACT_ENDPOINT`, if there is one. Kafka and the cache
-//! have their own suites and engines.
+//! Tests that every engine does what the adapters rely on. Each suite about DynamoDB (rows, configuration, streams,
+//! recounts) runs over the emulator in this process and over HTTP; with `--ignored` also over the endpoint that
+//! `TALLY_CONTRACT_ENDPOINT` names. Kafka and the cache (`partitions`, `redis`) have their own suites and engines.
+//! `faults` tests time limits and retries over the emulator alone.
 
 #![cfg(test)]
 

@@ -1,4 +1,5 @@
-//! Tests the lists of what is trending against all changes, and the service that makes them.
+//! Tests the lists of what is trending, which are compared with what all changes of counts add up to, and the service
+//! that makes them.
 
 #![cfg(test)]
 
