@@ -1,11 +1,10 @@
-//! Two wrappers of the local stack's producers. [`Gated`] makes a producer wait at the [`Gate`] while too many bytes of a
-//! Kafka partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest records of a partition that
-//! is too large, read or not. How far the rows are is read from the positions that the consumer stores
+//! Two wrappers of the local stack's producers. [`Gated`] makes a producer wait at the [`Gate`] while too many bytes of
+//! a Kafka partition have not been written to DynamoDB yet: the embedded Kafka drops the oldest records of a partition
+//! that is too large, read or not. How far the rows are is read from the positions that the consumer stores
 //! ([`follow_claims`]).
 //!
-//! [`LedgerProducer`] notes views that do not come from the load generator, such as people's over HTTP, in the load's
-//! ledger, which is compared with the tables after a run. A sum in the tables does not tell who added to it, so the
-//! ledger has to know of every view of the load's posts.
+//! [`LedgerProducer`] notes views of the load's posts that arrive over HTTP in the load's ledger, which is compared with
+//! the tables after a run: a sum in the tables does not tell who added to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

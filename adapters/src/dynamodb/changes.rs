@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `changes/config` | the deployment's id, and the topic that the log is in: [`Config`] |
 //! | `changes/losses` | the losses (data gone unread, or maybe wrong), open and closed: [`Losses`] |
-//! | `changes/standing/<partition>` | up to when all changes are counted: [`Stated`](tally_core::fold::Stated) |
+//! | `changes/standing/<partition>` | the time up to which all is counted: [`Stated`](tally_core::fold::Stated) |
 //! | `changes/position/<partition>` | where the next reader of a partition begins: [`Position`](tally_core::fold::Position) |
 //! | `changes/shard/<label>/<id>` | how far a stream shard is in the log, and who relays it: [`StoredShard`] |
 //!

@@ -1,6 +1,6 @@
-//! The clock of DynamoDB, which this process learns from the `Date` header of every answer. Requests are signed by that
-//! clock. A batch of PartiQL statements, which write rows, is sent only if this consumer's claim to the Kafka partition
-//! of their events was confirmed lately.
+//! The clock of DynamoDB, which this process learns from the `Date` header of every answer. Batches of PartiQL
+//! statements, which write rows, are signed by that clock. Each is sent only if this consumer's claim to the Kafka
+//! partition of its events was confirmed lately.
 //!
 //! A like that arrives after the tombstone of a later removal has expired would bring the row back. So statements are
 //! sent only for a short time after the claim was confirmed, and DynamoDB refuses a signature that is old. The check

@@ -1,5 +1,5 @@
-//! Converts attributes of DynamoDB's items to Tally's types and back. An attribute that cannot be read is a fault that names table,
-//! key and attribute, never a panic.
+//! Converts attributes of DynamoDB's items to Tally's types and back. An attribute that cannot be read is a fault that
+//! names table, key and attribute, never a panic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;

@@ -2,8 +2,8 @@
 //! attribute `topic` of the item `config` of the table `checkpoints`.
 //!
 //! The version of a row is a generation and an offset, and names no topic. So these counters have their events from one
-//! topic at a time. An operator may move them to another topic. Its generation, a number, is above that of every version
-//! in the table, so that its events count as later than all rows.
+//! topic at a time. An operator may move them to another topic. Its generation, a number, is above that of every
+//! version in the table, so that its events count as later than all rows.
 
 use tally_core::definitions::Definitions;
 use tally_core::ports::Outcome;

@@ -292,8 +292,8 @@ fn config(settings: &Settings, group: &str) -> ClientConfig {
         .set("heartbeat.interval.ms", "1000")
         // A broker answers as soon as it has records. The one inside this process waits this long first.
         .set("fetch.wait.max.ms", "50")
-        // Beside the bounded queue of a partition, librdkafka asks for more of it while it holds less than this, and
-        // then for so much, counted as it is in the log: compressed, so it may be several times as large here.
+        // Beside the bounded queue of a partition: librdkafka fetches more of it while it holds less than the first of
+        // these, and the second is how much a fetch asks for, compressed as it is in the log.
         .set("queued.max.messages.kbytes", "2048")
         .set("fetch.message.max.bytes", "131072")
         // Partitions that are added are read within this, and not after minutes.

@@ -1,5 +1,5 @@
 //! Tests that every engine does what the adapters rely on. Each suite about DynamoDB (rows, configuration, streams,
-//! recounts) runs over the emulator in this process and over HTTP; with `--ignored` also over the endpoint that
+//! recounts) runs over the emulator in this process and over HTTP; with `--include-ignored` also over the endpoint that
 //! `TALLY_CONTRACT_ENDPOINT` names. Kafka and the cache (`partitions`, `redis`) have their own suites and engines.
 //! `faults` tests time limits and retries over the emulator alone.
 

@@ -1,8 +1,8 @@
 //! Tests what every cache of counters has to do, in memory or in Redis. A cache holds the counters of each partition of
-//! the log `changes`, and up to when all its changes are counted: the partition's standing. What it holds is read as it
-//! was written, and no writer with an earlier standing of the same deployment takes a partition over. The models in core
-//! show that the rules of a cache keep stale values out; `redis/scripts.rs` compares the scripts that Redis runs with
-//! these rules. Two tests are of the cache in memory alone: when it forgets.
+//! the log `changes`, and the partition's standing: the time up to which all changes are counted. What it holds is read
+//! as it was written, and no writer with an earlier standing of the same deployment takes a partition over. The models
+//! in core show that the rules of a cache keep stale values out; `redis/scripts.rs` compares the scripts that Redis runs
+//! with these rules. Two tests are of the cache in memory alone: when it forgets.
 
 use std::time::Duration;
 

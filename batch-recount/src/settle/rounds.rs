@@ -1,8 +1,8 @@
 //! Repeats the looks of a recount at row keys, round after round, and sends the corrections that they call for. A *row
 //! key* is the partition key of the rows of one shard of a counter; a *look* compares what the counters have for some
-//! shards with the sums of their rows. A row key is *settled* once both are equal, which a look finds, or one pass over
-//! the rows of many keys. It is *left* as it is if too many looks do not find that, or if it must not or cannot be
-//! corrected; it is *doubtful* if it is left since the weight of a row cannot be read.
+//! shards with the sums of their rows. A row key is *settled* once counter and rows agree, which a look finds, or one
+//! pass over the rows of many keys. It is *left* if too many looks do not find that, or if it must not or cannot be
+//! corrected. It is *doubtful* if it is left because the weight of a row cannot be read.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -5,7 +5,7 @@ use crate::ids::{CounterId, PostId, ReservedKey, RowKey, Shard};
 use crate::tally::RawRecord;
 use crate::time::UnixMillis;
 
-/// A row that counts nothing and has a time shortly before it was written. There are many, so that each process finds one
+/// A row that counts nothing and has a time from before it was written. There are many, so that each process finds one
 /// in a stream shard that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Canary {
@@ -26,8 +26,8 @@ impl Canary {
         RowKey { counter: CounterId::likes(post), shard: Shard::FIRST }
     }
 
-    /// Reads a canary from a record of the stream. Its time is never later than the second of the record's, so that a process whose
-    /// clock is fast does not take a late stream for a timely one.
+    /// Reads a canary from a record of the stream. Its time is at most the end of the second in which the record was
+    /// written, so that a process whose clock is fast does not take a late stream for a timely one.
     pub fn read(record: &RawRecord) -> Option<Self> {
         const SECOND: u64 = 1000;
         let sort = record.sort.as_deref().and_then(ReservedKey::read)?;

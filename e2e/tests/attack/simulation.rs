@@ -74,7 +74,7 @@ fn every_law_holds_while_every_kind_of_fault_fires() {
     let (firsts, others): (Vec<_>, Vec<_>) = lawful.partition(|(form, _)| forms.insert(*form));
     assert_eq!(forms, ["milestones", "plain", "regions", "restless", "trends"].into());
     let run = |schedules: Vec<(_, Order)>, twice| run(schedules.into_iter().map(|(_, order)| order).collect(), twice);
-    // The first of each form runs twice, and has the same trace.
+    // The first schedule of each form runs twice, and both traces have to be equal.
     let outcomes = [run(firsts, true), run(others, false)].concat();
     assert_unbroken(&outcomes);
     let fired: BTreeSet<&str> = outcomes.iter().flat_map(|outcome| outcome.faults.keys().map(String::as_str)).collect();

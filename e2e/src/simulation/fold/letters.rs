@@ -1,6 +1,7 @@
 //! Says which records of a simulated run must be in the topic of dead letters at the end, and which may be. A record
 //! that is no event must. One that came before its counter was defined may, and must if it became nothing. One that a
-//! producer sent to the wrong partition may, beside a row that an event of the right one wrote.
+//! producer sent to the wrong partition may, beside a row that an event of the right one wrote; the last one of a member
+//! and partition must, unless it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
